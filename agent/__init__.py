@@ -1,0 +1,1 @@
+"""Proposes candidates, round after round. No torch."""

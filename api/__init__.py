@@ -1,0 +1,1 @@
+"""Serves jobs and the library over HTTP, as JSON and as pages. No torch."""

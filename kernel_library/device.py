@@ -1,0 +1,70 @@
+"""A device and what it was measured to do, and the time below which no kernel can go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kernel_library.spec import Cost
+
+Bound = Literal["memory", "matmul", "vector", "launch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a kernel is compiled for: `Target("cuda", 90)` is Hopper."""
+
+    backend: Literal["cuda", "hip"] = "cuda"
+    arch: int = 90
+
+    def __str__(self) -> str:
+        return f"sm_{self.arch}" if self.backend == "cuda" else f"arch {self.arch}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """Rates: GB/s of DRAM traffic, TFLOP/s of matrix units by dtype and of vector units; a launch."""
+
+    bandwidth_gbs: float
+    matmul_tflops: Mapping[str, float]
+    vector_tflops: float
+    launch_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU: its measured ceilings (the score), the vendor's (the physical limit), its versions.
+
+    `noise` is the A/A spread: the share by which two readings of one kernel differ, by size class.
+    """
+
+    name: str
+    target: Target
+    sms: int
+    l2_bytes: int
+    measured: Ceilings
+    datasheet: Ceilings
+    versions: Mapping[str, str] = field(default_factory=dict)
+    noise: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """The least time in which any kernel can do a piece of work, and what sets it."""
+
+    time_us: float
+    bound: Bound
+
+
+def floor(cost: Cost, ceilings: Ceilings) -> Floor:
+    """The slowest of moving, multiplying, computing and launching, each at its ceiling."""
+    rate = ceilings.matmul_tflops.get(cost.matmul_dtype, ceilings.vector_tflops)
+    times: dict[Bound, float] = {
+        "memory": cost.bytes / ceilings.bandwidth_gbs / 1e3,
+        "matmul": cost.matmul_flops / rate / 1e6,
+        "vector": cost.flops / ceilings.vector_tflops / 1e6,
+        "launch": ceilings.launch_us,
+    }
+    bound = max(times, key=lambda name: times[name])
+    return Floor(times[bound], bound)

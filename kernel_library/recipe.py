@@ -1,0 +1,72 @@
+"""How the values of an input are drawn: plain data, so that only the judge ever draws them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Normal:
+    """Independent normal values."""
+
+    mean: float = 0.0
+    std: float = 1.0
+    kind: Literal["normal"] = "normal"
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """Independent values, even between low and high; for a bool tensor, True with chance `high`."""
+
+    low: float = 0.0
+    high: float = 1.0
+    kind: Literal["uniform"] = "uniform"
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Integers in [0, below), a share of them replaced by `ignored` (a label that counts for none).
+
+    `distinct` makes the entries along the last axis differ from each other, as top-k ids do.
+    """
+
+    below: str
+    ignored: int | None = None
+    share: float = 0.0
+    distinct: bool = False
+    kind: Literal["index"] = "index"
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Rising offsets from 0 to `total`, as `cu_seqlens` are: n + 1 of them bound n sequences."""
+
+    total: str
+    kind: Literal["offsets"] = "offsets"
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """Positive factors, log-uniform between low and high."""
+
+    low: float = 0.01
+    high: float = 1.0
+    kind: Literal["scales"] = "scales"
+
+
+@dataclass(frozen=True, slots=True)
+class Simplex:
+    """Positive weights that sum to one along the last axis."""
+
+    kind: Literal["simplex"] = "simplex"
+
+
+@dataclass(frozen=True, slots=True)
+class Permutation:
+    """Each row of the last axis is a permutation of 0 .. n - 1."""
+
+    kind: Literal["permutation"] = "permutation"
+
+
+Recipe = Normal | Uniform | Index | Offsets | Scales | Simplex | Permutation

@@ -1,0 +1,136 @@
+"""What the judge says of a candidate: passed, with evidence, or rejected, with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import exp, log
+from typing import Literal
+
+from kernel_library.device import Bound
+from kernel_library.spec import Workload
+
+Stage = Literal[
+    "parse", "screen", "record", "resources", "smoke", "correct", "speed", "light", "deep"
+]
+#: How the candidate was run: by Triton's interpreter on a CPU, or replayed on a GPU.
+Evidence = Literal["interpreted", "replayed"]
+#: What stood between the candidate's Python and the host.
+SandboxLevel = Literal["none", "rlimits", "namespaces"]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One workload's correctness: worst error against float64, and torch's own at that dtype.
+
+    Errors are the largest difference over the largest true value. `cases` counts the seeds,
+    layouts and value classes that were compared.
+    """
+
+    at: Workload
+    error: float
+    torch_error: float
+    cases: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One workload's time: a median in microseconds from a cold L2, with its 20-80 % range.
+
+    `baselines` maps a name (`eager`, `compile`, ...) to its median, from the same run.
+    """
+
+    at: Workload
+    time_us: float
+    low_us: float
+    high_us: float
+    floor_us: float
+    bound: Bound
+    baselines: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def of_roofline(self) -> float:
+        """How much of what this device allows: 1.0 is its measured ceiling."""
+        return self.floor_us / self.time_us
+
+    def speedup(self, over: str) -> float:
+        """How many times faster than a baseline."""
+        return self.baselines[over] / self.time_us
+
+    @property
+    def best_baseline(self) -> str | None:
+        """The fastest baseline's name; none was run if absent."""
+        return min(self.baselines, key=lambda name: self.baselines[name], default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """What the compiler made of one kernel: per thread and per program, from the binary."""
+
+    name: str
+    target: str
+    registers: int
+    spills: int
+    shared_bytes: int
+    num_warps: int
+    matmul_instructions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """How a verdict came about: enough to say what it is worth, and to judge again."""
+
+    evidence: Evidence
+    sandbox: SandboxLevel
+    compiled_for: tuple[str, ...] = ()
+    device: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    checks: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """Right on every workload; how fast on each, where it was replayed."""
+
+    checked: tuple[Checked, ...]
+    record: Record
+    measured: tuple[Measurement, ...] = ()
+    kernels: tuple[KernelFacts, ...] = ()
+    kind: Literal["passed"] = "passed"
+
+    @property
+    def of_roofline(self) -> float:
+        """Geometric mean over the measured workloads, by weight; 0 where nothing was measured."""
+        return geomean([m.of_roofline for m in self.measured], [m.at.weight for m in self.measured])
+
+    @property
+    def worst(self) -> Measurement | None:
+        """The workload that is furthest from its floor."""
+        return min(self.measured, key=lambda m: m.of_roofline, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Wrong, or not to be trusted: the first stage that said so, and why.
+
+    `reason` may be shown to the candidate's author: it never names hidden sizes, seeds or slack.
+    """
+
+    stage: Stage
+    reason: str
+    record: Record
+    at: Workload | None = None
+    kernels: tuple[KernelFacts, ...] = ()
+    kind: Literal["rejected"] = "rejected"
+
+
+Verdict = Passed | Rejected
+
+
+def geomean(values: Sequence[float], weights: Sequence[float]) -> float:
+    """The weighted geometric mean; 0 for no values."""
+    if not values:
+        return 0.0
+    total = sum(weights)
+    return exp(sum(w * log(v) for v, w in zip(values, weights, strict=True)) / total)

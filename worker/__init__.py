@@ -1,0 +1,1 @@
+"""Runs jobs: the one place where everything meets."""
