@@ -24,7 +24,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """Rates: GB/s of DRAM traffic, TFLOP/s of matrix units by dtype and of vector units; a launch."""
+    """Rates: GB/s of DRAM traffic, TFLOP/s of matrix units by dtype and of vector units."""
 
     bandwidth_gbs: float
     matmul_tflops: Mapping[str, float]

@@ -61,7 +61,7 @@ def _parse(formula: str) -> ast.expr:
         raise FormulaError(f"not a formula: {formula!r}") from error
 
 
-def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:  # noqa: C901 - one case a node
+def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
     match node:
         case ast.Constant(value=int() | float() | str() | None as constant):
             return constant
