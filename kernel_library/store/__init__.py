@@ -1,0 +1,3 @@
+"""What is remembered: jobs and their events, candidates and reviews, kernels, artifacts."""
+
+from __future__ import annotations
