@@ -23,6 +23,13 @@ class Usage:
     tokens_out: int = 0
     dollars: float = 0.0
 
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.tokens_in + other.tokens_in,
+            self.tokens_out + other.tokens_out,
+            self.dollars + other.dollars,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
