@@ -1,0 +1,88 @@
+"""Memory that shows what a kernel did to it: poison inside, a known pattern around."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from evaluator.errors import CandidateError
+from kernel_library.tape import View
+
+#: Bytes on each side of a buffer that no kernel may touch: a row of 16k floats beyond its end.
+GUARD = 64 * 1024
+#: What the guards hold.
+PATTERN = 0xA5
+#: Where buffers begin: what CUDA's own allocator gives, and more than TMA asks for.
+ALIGN = 512
+#: What unwritten memory shows, byte by byte: NaN in every floating dtype, then large but finite
+#: (1.3e36 in float32 and bfloat16), for a maximum or a comparison that swallows NaN.
+POISONS = (0xFF, 0x7B)
+
+
+class Arena:
+    """One allocation that holds several buffers, each between guards.
+
+    A write that jumps over a guard lands in another buffer of the same call, or in another guard.
+    """
+
+    def __init__(self, sizes: Sequence[int], device: torch.device) -> None:
+        self.sizes, self.starts, top = tuple(sizes), [], GUARD
+        for size in sizes:
+            self.starts.append(top)
+            top += -(-size // ALIGN) * ALIGN + GUARD
+        self.memory = torch.full((top,), PATTERN, dtype=torch.uint8, device=device)
+
+    @property
+    def base(self) -> int:
+        """The address of the first byte."""
+        return self.memory.data_ptr()
+
+    def bytes(self, index: int) -> torch.Tensor:
+        """A buffer's bytes."""
+        start = self.starts[index]
+        return self.memory[start : start + self.sizes[index]]
+
+    def view(self, index: int, view: View) -> torch.Tensor:
+        """A tensor that lies in a buffer."""
+        dtype = getattr(torch, view.dtype)
+        # an empty buffer has no element to begin a view at
+        if 0 in view.shape:
+            return torch.empty(view.shape, dtype=dtype, device=self.memory.device)
+        whole = self.bytes(index)[: self.sizes[index] // dtype.itemsize * dtype.itemsize]
+        start = self.starts[index] // dtype.itemsize + view.offset // dtype.itemsize
+        return whole.view(dtype).as_strided(view.shape, view.stride, start)
+
+    def poison(self, which: int) -> None:
+        """Fill every buffer with one of the poisons."""
+        for index in range(len(self.sizes)):
+            self.bytes(index).fill_(POISONS[which % len(POISONS)])
+
+    def is_intact(self) -> bool:
+        """Whether every byte outside the buffers is as it was."""
+        ends = [0, *(s + n for s, n in zip(self.starts, self.sizes, strict=True))]
+        gaps = [
+            self.memory[a:b] for a, b in zip(ends, [*self.starts, len(self.memory)], strict=True)
+        ]
+        return bool((torch.cat(gaps) == PATTERN).all())
+
+
+def storage(tensor: torch.Tensor) -> torch.Tensor:
+    """All bytes of the memory that a tensor lies in."""
+    raw = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    return raw.set_(tensor.untyped_storage())
+
+
+def view_of(tensor: torch.Tensor, buffer: int) -> View:
+    """Where a tensor lies in a buffer that holds the whole of its storage."""
+    offset = tensor.storage_offset() * tensor.element_size()
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return View(buffer, int(offset), tuple(tensor.shape), tensor.stride(), dtype)
+
+
+def make(sizes: Sequence[int], device: torch.device) -> Arena:
+    """An arena for what a candidate allocates. Raises `CandidateError` where it does not fit."""
+    try:
+        return Arena(sizes, device)
+    except torch.OutOfMemoryError as error:
+        raise CandidateError("smoke", "its buffers do not fit in the device's memory") from error
