@@ -1,0 +1,170 @@
+"""Draws what an op is called with: values by recipe, bent by a value class, laid out in memory.
+
+Only the judge draws. The same op, workload and case give the same bits on the same kind of device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Literal, get_args
+
+import torch
+
+from evaluator.values import Names, Values, bend, draw_values
+from kernel_library.recipe import Normal, Offsets, Uniform
+from kernel_library.spec import OpSpec, Shape, Tensor, Workload
+
+Layout = Literal["contiguous", "transposed", "step2", "expanded", "unaligned"]
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+Inputs = dict[str, torch.Tensor | list[torch.Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One way to call an op at a workload.
+
+    `values` bends the input number `on` among those that can be bent (floating, normal or uniform);
+    `expanded` lays out that one alone, other layouts hold for all. `poison` picks the pattern that
+    unwritten memory shows. A `repeat` runs twice and must give the same bits.
+    """
+
+    seed: int
+    layout: Layout = "contiguous"
+    values: Values = "recipe"
+    poison: int = 0
+    on: int = 0
+    repeat: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor lies in its own buffer of `room` elements; stride and offset in elements."""
+
+    shape: Shape
+    stride: tuple[int, ...]
+    offset: int
+    room: int
+
+
+def draw(op: OpSpec, at: Workload, case: Case, device: torch.device | str) -> Inputs:
+    """The inputs by name, each in the dtype of the contract; a list argument is a list.
+
+    Values are drawn in float32 and rounded, so that the rounding is nobody's error. The gaps of a
+    strided layout hold NaN, or the largest integer.
+    """
+    where = places(op, at, case)
+    return {
+        name: drawn if tensor.count is not None else drawn[0]
+        for name, tensor in op.inputs.items()
+        for drawn in [list(_draw_each(op, at, case, name, where[name], torch.device(device)))]
+    }
+
+
+def places(op: OpSpec, at: Workload, case: Case) -> dict[str, tuple[Place, ...]]:
+    """The memory layout of each input, without drawing it: what a recording needs to know."""
+    names = op.names(at)
+    return {
+        name: tuple(place(shape, _layout(op, name, case)) for shape in tensor.shapes(names))
+        for name, tensor in op.inputs.items()
+    }
+
+
+def place(shape: Shape, layout: Layout) -> Place:
+    """The layout's strides for a shape; contiguous where the shape has no room for it."""
+    stride, size = _row_major(shape), prod(shape)
+    if layout == "transposed" and len(shape) > 1:
+        *outer, rows, columns = shape
+        *_, a, b = _row_major((*outer, columns, rows))
+        return Place(shape, (*stride[:-2], b, a), 0, size)
+    if layout == "step2" and shape:
+        return Place(shape, tuple(2 * s for s in stride), 0, 2 * size)
+    if layout == "unaligned":
+        return Place(shape, stride, 1, size + 1)
+    wide = next((i for i, n in enumerate(shape[:-1]) if n > 1), None)
+    if layout == "expanded" and wide is not None:
+        kept = tuple(1 if i == wide else n for i, n in enumerate(shape))
+        flat = tuple(0 if i == wide else s for i, s in enumerate(_row_major(kept)))
+        return Place(shape, flat, 0, prod(kept))
+    return Place(shape, stride, 0, size)
+
+
+def bendable(op: OpSpec, at: Workload) -> list[str]:
+    """The inputs that a value class can bend: floating, with a normal or uniform recipe."""
+    return [
+        name
+        for name, tensor in op.inputs.items()
+        if op.dtype(tensor, at).startswith(("float", "bfloat"))
+        and isinstance(tensor.recipe, Normal | Uniform)
+    ]
+
+
+def _layout(op: OpSpec, name: str, case: Case) -> Layout:
+    if isinstance(op.inputs[name].recipe, Offsets):
+        return "contiguous"
+    if case.layout != "expanded":
+        return case.layout
+    # writing through a stride of zero has no meaning
+    spread = [n for n in op.inputs if n not in op.mutates]
+    hit = spread and spread[case.on % len(spread)] == name
+    return "expanded" if hit else "contiguous"
+
+
+def _draw_each(
+    op: OpSpec, at: Workload, case: Case, name: str, where: tuple[Place, ...], device: torch.device
+) -> Iterator[torch.Tensor]:
+    tensor, can = op.inputs[name], bendable(op, at)
+    dtype: torch.dtype = getattr(torch, op.dtype(tensor, at))
+    bent = bool(can) and can[case.on % len(can)] == name
+    first = list(op.inputs).index(name) << 16
+    for i, spot in enumerate(where):
+        random = torch.Generator(device).manual_seed((case.seed << 24) + first + i & (1 << 63) - 1)
+        kept = tuple(
+            1 if s == 0 and n > 1 else n for n, s in zip(spot.shape, spot.stride, strict=True)
+        )
+        values = draw_values(tensor.recipe, kept, _names(tensor, op.names(at), i), dtype, random)
+        if bent:
+            values = bend(values, case.values, dtype, random)
+        yield _lay(values.to(dtype), spot)
+
+
+def _lay(values: torch.Tensor, spot: Place) -> torch.Tensor:
+    """The values in a buffer of their own at this place."""
+    dtype = values.dtype
+    gap = float("nan") if dtype.is_floating_point else _largest(dtype)
+    buffer = torch.full(
+        (spot.room,), gap, dtype=torch.float32 if dtype.is_floating_point else dtype
+    )
+    buffer = buffer.to(values.device).to(dtype)
+    buffer.as_strided(values.shape, spot.stride, spot.offset).copy_(values)
+    return buffer.as_strided(spot.shape, spot.stride, spot.offset)
+
+
+def _largest(dtype: torch.dtype) -> int:
+    return 1 if dtype == torch.bool else torch.iinfo(dtype).max
+
+
+def _names(tensor: Tensor, names: Mapping[str, object], i: int) -> Names:
+    """The names that formulas see: for a list argument, the i-th entry of each tuple."""
+    if tensor.count is None:
+        return names
+    return {k: v[i] if isinstance(v, tuple) else v for k, v in names.items()}
+
+
+def _row_major(shape: Shape) -> tuple[int, ...]:
+    return tuple(prod(max(1, n) for n in shape[i + 1 :]) for i in range(len(shape)))
+
+
+def flat(inputs: Inputs) -> list[torch.Tensor]:
+    """The tensors in call order, a list argument's items in a row: a graph's placeholders."""
+    return [
+        tensor for one in inputs.values() for tensor in (one if isinstance(one, list) else [one])
+    ]
+
+
+def size_of(op: OpSpec, at: Workload) -> int:
+    """The elements of the largest input or output: what a case costs to run."""
+    names = op.names(at)
+    tensors = [*op.inputs.values(), *op.outputs.values()]
+    return max((prod(shape) for t in tensors for shape in t.shapes(names)), default=0)

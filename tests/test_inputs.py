@@ -1,0 +1,200 @@
+"""Inputs are drawn as their recipes say, the same for a seed, in the layout that was asked for."""
+
+import pytest
+import torch
+
+from evaluator import poison
+from evaluator.inputs import LAYOUTS, Case, bendable, draw, flat, places
+from evaluator.values import VALUES
+from kernel_library.recipe import (
+    Index,
+    Normal,
+    Offsets,
+    Permutation,
+    Scales,
+    Simplex,
+    Uniform,
+)
+from kernel_library.spec import DTYPES, OpSpec, Tensor, Workload
+
+FLOATS = sorted(d for d in DTYPES if "float" in d)
+AT = Workload({"M": 6, "N": 10, "E": 12, "B": 4, "S": (3, 5)}, {"T": "float16"})
+
+
+def op(mutates: tuple[str, ...] = (), **inputs: Tensor) -> OpSpec:
+    return OpSpec("an_op", inputs, {"y": Tensor("M N")}, (AT,), mutates=mutates)
+
+
+PLAIN = Case(0)
+
+
+def one(tensor: Tensor, case: Case = PLAIN, at: Workload = AT) -> torch.Tensor:
+    drawn = draw(op(x=tensor), at, case, "cpu")["x"]
+    assert isinstance(drawn, torch.Tensor)
+    return drawn
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return torch.equal(poison.bits(a.contiguous()), poison.bits(b.contiguous()))
+
+
+@pytest.mark.parametrize("dtype", sorted(DTYPES - {"bool"}))
+@pytest.mark.parametrize("recipe", [Normal(), Uniform(-2, 2), Scales(), Index("E")])
+def test_every_recipe_draws_every_dtype(dtype, recipe):
+    x = one(Tensor("M N", dtype, recipe))
+    assert x.shape == (6, 10)
+    assert x.dtype == getattr(torch, dtype)
+    assert x.double().isfinite().all()
+    assert len(x.double().unique()) > 1
+
+
+def test_a_seed_gives_the_same_bits_and_another_seed_others():
+    x = Tensor("M N")
+    assert same_bits(one(x), one(x))
+    assert not same_bits(one(x), one(x, Case(1)))
+    both = flat(draw(op(a=x, b=x), AT, Case(0), "cpu"))
+    assert not same_bits(*both)
+
+
+def test_values_are_rounded_from_float32_into_the_dtype():
+    wide = one(Tensor("M N", "float32"))
+    for dtype in ("bfloat16", "float16", "float8_e4m3fn"):
+        assert same_bits(one(Tensor("M N", dtype)), wide.to(getattr(torch, dtype)))
+
+
+def test_index_stays_below_and_some_are_ignored():
+    x = one(Tensor("M N", "int64", Index("E", ignored=-100, share=0.3)))
+    assert ((x == -100) | ((x >= 0) & (x < 12))).all()
+    assert (x == -100).any()
+    assert (x >= 0).any()
+
+
+def test_distinct_indices_differ_along_the_last_axis():
+    x = one(Tensor("M N", "int32", Index("E", distinct=True)))
+    assert all(len(row.unique()) == 10 for row in x)
+    assert x.max() < 12
+
+
+def test_offsets_rise_from_zero_to_the_total_with_an_empty_sequence():
+    for seed in range(10):
+        x = one(Tensor("B+1", "int32", Offsets("M*N")), Case(seed))
+        lengths = x.diff()
+        assert (x[0], x[-1]) == (0, 60)
+        assert (lengths >= 0).all()
+        assert (lengths == 0).any()
+
+
+@pytest.mark.parametrize("sequences", [0, 1, 2])
+def test_few_sequences_still_have_bounds(sequences):
+    at = Workload({"B": sequences, "N": 7}, {})
+    x = one(Tensor("B+1", "int64", Offsets("N" if sequences else "0")), at=at)
+    assert x.tolist()[-1] == (7 if sequences else 0)
+    assert x.tolist()[0] == 0
+
+
+def test_a_simplex_sums_to_one_and_a_permutation_permutes():
+    weights = one(Tensor("M N", "float32", Simplex()))
+    assert (weights > 0).all()
+    assert torch.allclose(weights.sum(-1), torch.ones(6))
+    order = one(Tensor("M N", "int64", Permutation()))
+    assert torch.equal(order.sort(-1).values, torch.arange(10).expand(6, 10))
+
+
+def test_scales_are_positive_and_within_bounds():
+    x = one(Tensor("M N", "float32", Scales(0.01, 2.0)))
+    assert (x >= 0.01).all()
+    assert (x <= 2.0).all()
+
+
+def test_a_bool_is_true_with_its_chance():
+    at = Workload({"M": 100, "N": 100}, {})
+    assert 0.2 < one(Tensor("M N", "bool", Uniform(0, 0.25)), at=at).double().mean() < 0.3
+
+
+def test_a_list_argument_has_a_size_of_its_own_for_each_tensor():
+    drawn = draw(op(x=Tensor("S N", count="2")), AT, Case(0), "cpu")["x"]
+    assert [tuple(t.shape) for t in drawn] == [(3, 10), (5, 10)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["float32", "float8_e4m3fn", "int64"])
+def test_a_layout_is_where_it_said_it_would_be(layout, dtype):
+    tensor, case = Tensor("B M N", dtype), Case(0, layout)
+    (spot,) = places(op(x=tensor), AT, case)["x"]
+    x = one(tensor, case)
+    assert (x.stride(), x.storage_offset()) == (spot.stride, spot.offset)
+    assert x.untyped_storage().nbytes() == spot.room * x.element_size()
+    if layout == "expanded":
+        assert same_bits(x[0], x[1])
+    else:
+        assert same_bits(x, one(tensor))
+
+
+@pytest.mark.parametrize("axes", ["", "N", "M 0", "0", "1", "1 1 N"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_shape_takes_any_layout(axes, layout):
+    x = one(Tensor(axes), Case(0, layout))
+    assert x.double().isfinite().all()
+
+
+def test_gaps_hold_nan():
+    x = one(Tensor("M N"), Case(0, "step2"))
+    assert torch.as_strided(x, (60,), (2,), 1).isnan().all()
+    assert x.isfinite().all()
+
+
+def test_a_mutated_input_is_never_expanded():
+    x = Tensor("M N")
+    for on in range(4):
+        where = places(op(("a",), a=x, b=x, c=x), AT, Case(0, "expanded", on=on))
+        assert where["a"][0].stride == (10, 1)
+        assert [where[n][0].stride[0] for n in "bc"].count(0) == 1
+
+
+def test_offsets_keep_their_layout():
+    x = Tensor("B+1", "int32", Offsets("N"))
+    assert places(op(x=x), AT, Case(0, "step2"))["x"][0].stride == (1,)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("values", VALUES)
+def test_a_value_class_stays_within_its_dtype(dtype, values):
+    x = one(Tensor("M N", dtype), Case(3, values=values)).double()
+    assert not x.isnan().any()
+    assert not (x == float("inf")).any()
+    if values != "infinite":
+        assert x.isfinite().all()
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_a_value_class_is_what_it_is_called(values):
+    at = Workload({"M": 32, "N": 40}, {})
+    plain = one(Tensor("M N", "float32"), at=at)
+    x = one(Tensor("M N", "float32"), Case(0, values=values), at)
+    holds = {
+        "recipe": same_bits(x, plain),
+        "offset": (x.mean() > 50).item() and (x.std() < 2).item(),
+        "large": (x.std() > 1e3).item(),
+        "tiny": (x.abs().max() < 1e-4).item() and (x != 0).all().item(),
+        "mixed": (x.std(-1).max() > 100 * x.std(-1).min()).item(),
+        "zeros": (x == 0).all().item(),
+        "ties": len(x.unique()) < 20,
+        "infinite": (x == -float("inf")).any().item() and x.isfinite().any().item(),
+        "onehot": ((x != 0).sum(-1) == 1).all().item(),
+        "ramp": not same_bits(x, x.reshape(40, 32).T.contiguous().reshape(32, 40)),
+    }
+    assert holds[values]
+
+
+def test_only_floating_inputs_of_plain_recipes_are_bent_and_one_at_a_time():
+    spec = op(
+        a=Tensor("M N"),
+        i=Tensor("M", "int64", Index("E")),
+        s=Tensor("M", "float32", Scales()),
+        b=Tensor("N"),
+    )
+    assert bendable(spec, AT) == ["a", "b"]
+    first = draw(spec, AT, Case(0, values="zeros"), "cpu")
+    second = draw(spec, AT, Case(0, values="zeros", on=1), "cpu")
+    assert [bool((first[n] == 0).all()) for n in "asb"] == [True, False, False]
+    assert [bool((second[n] == 0).all()) for n in "asb"] == [False, False, True]
