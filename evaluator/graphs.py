@@ -195,14 +195,15 @@ def run(
     last_use = {name: i for i, node in enumerate(graph.nodes) for name in _refs(node)}
     with torch.no_grad():
         for i, node in enumerate(graph.nodes):
-            values[node.name] = _call(node, values, where, widen)
+            values[node.name] = call(node, values, where, widen)
             for name in set(_refs(node)) - set(graph.outputs):
                 if last_use[name] == i:
                     del values[name]
     return tuple(_tensor(name, values[name]) for name in graph.outputs)
 
 
-def _call(node: Node, values: Mapping[str, Any], where: torch.device, widen: bool) -> object:
+def call(node: Node, values: Mapping[str, Any], where: torch.device, widen: bool) -> object:
+    """What one node computes from the values so far. Raises `ProblemError` where torch refuses."""
     args = [aten.decode(arg, values, where, widen) for arg in node.args]
     kwargs = {k: aten.decode(v, values, where, widen) for k, v in node.kwargs.items()}
     try:
