@@ -1,0 +1,139 @@
+"""The tuned kernel where it was proven, the reference everywhere else, and the reason for it.
+
+A call takes the kernel only if every guard lets it pass. Set the environment variable
+`<PACKAGE>_REFERENCE=1`, or use `reference_only()`, to take the reference always.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from threading import Lock
+from typing import Any, Literal
+
+import torch
+
+from kernel_library.space import nearest
+
+from ._bind import Args, described, free_dtypes, sizes
+from ._contract import Op, load
+from ._guards import GUARDS, Call
+from ._settle import settled
+
+PACKAGE = __name__.rpartition(".")[0]
+SWITCH = f"{PACKAGE.rpartition('.')[2].upper()}_REFERENCE"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which path a call takes, and why; `config` is the setting that the kernel is launched at."""
+
+    path: Literal["kernel", "reference"]
+    why: str
+    config: Mapping[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.why}"
+
+
+class _Forced:
+    """How many `reference_only` blocks are open, in this process and on all its threads."""
+
+    depth = 0
+    lock = Lock()
+
+
+@contextmanager
+def reference_only() -> Iterator[None]:
+    """Take the reference inside this block, on every thread: autograd runs on threads of its own.
+
+    A graph that was compiled or captured before keeps nothing from this; each call asks again.
+    """
+    with _Forced.lock:
+        _Forced.depth += 1
+    try:
+        yield
+    finally:
+        with _Forced.lock:
+            _Forced.depth -= 1
+
+
+def explain(op: str, *args: Any, **options: Any) -> Choice:
+    """The path that this call would take, and why. Runs nothing. Raises KeyError, TypeError."""
+    known = load(op)
+    return choose(known, described(known, args), filled(known, options))
+
+
+def run(op: Op, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """The op's outputs, by whichever path `explain` names: contiguous, and aliasing no input."""
+    options = filled(op, options)
+    seen = described(op, args)
+    choice = choose(op, seen, options)
+    if choice.path == "kernel":
+        with torch.cuda.device(torch.device(next(Call(seen, options).tensors()).device)):
+            result = kernel(op)(*args, **options, **choice.config)
+    else:
+        result = reference(op)(*args, **options)
+    return settled(op, args, result)
+
+
+def choose(op: Op, args: Args, options: Mapping[str, Any]) -> Choice:
+    """The path for a call, decided once for each combination of shapes, strides and options."""
+    if _Forced.depth:
+        return Choice("reference", "inside reference_only()")
+    if os.environ.get(SWITCH, "0") not in ("", "0"):
+        return Choice("reference", f"{SWITCH} is set")
+    return _planned(op.name, tuple(args.items()), tuple(options.items()))
+
+
+@lru_cache(maxsize=4096)
+def _planned(name: str, args: tuple[Any, ...], options: tuple[Any, ...]) -> Choice:
+    op, call = load(name), Call(dict(args), dict(options))
+    for guard in GUARDS:
+        why = guard(op, call)
+        if why is not None:
+            return Choice("reference", why)
+    device = torch.cuda.get_device_name(next(call.tensors()).device)
+    return setting(op, call, device)
+
+
+def setting(op: Op, call: Call, device: str) -> Choice:
+    """The kernel at the tuned row nearest to this call: this device's, or another's of its kind."""
+    names = sizes(op.spec, call.args) | dict(call.options)
+    whose = device if device in op.rows else next(iter(op.rows), "")
+    rows = op.rows.get(whose, ())
+    dims = {axis: names[axis] for axis in op.spec.workloads[0].dims if axis in names}
+    row = nearest(rows, dims, free_dtypes(op.spec, call.args))
+    if row is None:
+        return Choice("kernel", "no tuned row for these dtypes: the default setting", op.config)
+    at = ", ".join(f"{axis}={size}" for axis, size in row.dims.items())
+    return Choice("kernel", f"the setting tuned on {whose} at {at}", row.config)
+
+
+def filled(op: Op, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Every option's value. Raises TypeError for one that the op has not."""
+    unknown = options.keys() - op.spec.options.keys()
+    if unknown:
+        raise TypeError(f"{op.name} has no option {', '.join(sorted(unknown))}")
+    return {name: options.get(name, o.default) for name, o in op.spec.options.items()}
+
+
+@cache
+def _function(folder: str, op: str, entry: str) -> Callable[..., Any]:
+    module = importlib.import_module(f"{PACKAGE}.{folder}.{op}")
+    function: Callable[..., Any] = getattr(module, entry)
+    return function
+
+
+def kernel(op: Op) -> Callable[..., Any]:
+    """The launcher; the first call imports triton."""
+    return _function("kernels", op.name, op.entry)
+
+
+def reference(op: Op) -> Callable[..., Any]:
+    """The op in PyTorch."""
+    return _function("reference", op.name, op.spec.reference.entry)
