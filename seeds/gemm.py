@@ -1,0 +1,241 @@
+"""Matrix product with a bias and an activation.
+
+    c[m, n] = act(bias[n] + sum_k a[m, k] * b[k, n]),  act none, relu, silu or gelu (by erf)
+
+a, b, bias, c  (M, K), (K, N), (N,), (M, N), any strides; either order of axes is read in place
+dtype          float16, bfloat16, float32 (in full precision, never tf32); sums in float32
+moves          reads a, b and bias once, writes c once; re-reads of a and b are for L2 to serve
+plan           PROGRAMS on each SM walk over tiles of c, in groups of GROUP tile rows so that
+               neighbours share b in L2; tiles come and go by TMA where the strides are multiples of
+               16 bytes, else through pointers
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from kernel_library.space import Space
+from kernel_library.spec import OpSpec, Option, Tensor, Workload, grid
+from kernel_library.unit import Unit
+
+OP = OpSpec(
+    name="gemm",
+    inputs={"a": Tensor("M K"), "b": Tensor("K N"), "bias": Tensor("N")},
+    outputs={"c": Tensor("M N")},
+    options={"act": Option("none", ("none", "relu", "silu", "gelu"))},
+    flops="2 * M * N",
+    matmul_flops="2 * M * N * K",
+    constraints=("N >= 1",),
+    workloads=(
+        *grid(
+            "M N K",
+            {"check": [(1, 1, 1), (33, 65, 17), (128, 96, 160)]},
+            dtypes=("float16", "bfloat16", "float32"),
+        ),
+        Workload({"M": 64, "N": 40, "K": 72}, {"T": "float16"}, options={"act": "relu"}),
+        Workload({"M": 70, "N": 48, "K": 32}, {"T": "float16"}, options={"act": "silu"}),
+        Workload({"M": 31, "N": 129, "K": 40}, {"T": "float16"}, options={"act": "gelu"}),
+        *grid(
+            "M N K",
+            {"measure": [(4096, 4096, 4096), (16, 14336, 4096), (1000, 3001, 777)]},
+            dtypes=("bfloat16",),
+        ),
+    ),
+)
+
+
+def reference(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, *, act: str) -> torch.Tensor:
+    """The product as PyTorch has it."""
+    c = torch.addmm(bias, a, b)
+    if act == "relu":
+        return torch.nn.functional.relu(c)
+    if act == "silu":
+        return torch.nn.functional.silu(c)
+    return torch.nn.functional.gelu(c) if act == "gelu" else c
+
+
+def rows_add_up(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, c: torch.Tensor, *, act: str
+) -> bool:
+    """A row of c adds up to a's row times b's row sums; an activation keeps c above its floor."""
+    if act != "none":
+        return bool((c >= {"relu": 0.0, "silu": -0.28, "gelu": -0.171}[act]).all())
+    want = a.double() @ b.double().sum(1) + bias.double().sum()
+    size = a.double().abs() @ b.double().abs().sum(1) + bias.double().abs().sum()
+    return bool(((c.double().sum(1) - want).abs() <= 1e-2 * size).all())
+
+
+@triton.jit
+def _tile(index, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr):
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    first = index // (GROUP * tiles_n) * GROUP
+    height = tl.minimum(tiles_m - first, GROUP)
+    within = index % (GROUP * tiles_n)
+    return (first + within % height) * BLOCK_M, within // height * BLOCK_N
+
+
+@triton.jit
+def _finish(c, bias_ptr, n, N, ACT: tl.constexpr):
+    c += tl.load(bias_ptr + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
+    if ACT == "relu":
+        # a comparison, not a maximum: NaN stays NaN
+        c = tl.where(c < 0.0, 0.0, c)
+    elif ACT == "silu":
+        c = c * tl.sigmoid(c)
+    elif ACT == "gelu":
+        c = 0.5 * c * (1.0 + tl.erf(c * 0.7071067811865476))
+    return c
+
+
+@triton.jit
+def _gemm_tma(
+    a_ptr, b_ptr, bias_ptr, c_ptr, M, N, K, a_stride, b_stride, c_stride,
+    A_TURNED: tl.constexpr, B_TURNED: tl.constexpr, ACT: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+    SPECIALIZE: tl.constexpr,
+):  # fmt: skip
+    if A_TURNED:
+        a_tiles = tl.make_tensor_descriptor(a_ptr, [K, M], [a_stride, 1], [BLOCK_K, BLOCK_M])
+    else:
+        a_tiles = tl.make_tensor_descriptor(a_ptr, [M, K], [a_stride, 1], [BLOCK_M, BLOCK_K])
+    if B_TURNED:
+        b_tiles = tl.make_tensor_descriptor(b_ptr, [N, K], [b_stride, 1], [BLOCK_N, BLOCK_K])
+    else:
+        b_tiles = tl.make_tensor_descriptor(b_ptr, [K, N], [b_stride, 1], [BLOCK_K, BLOCK_N])
+    c_tiles = tl.make_tensor_descriptor(c_ptr, [M, N], [c_stride, 1], [BLOCK_M, BLOCK_N])
+    tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
+    for index in tl.range(
+        tl.program_id(0), tiles, tl.num_programs(0),
+        flatten=not SPECIALIZE, warp_specialize=SPECIALIZE,
+    ):  # fmt: skip
+        m, n = _tile(index, M, N, BLOCK_M, BLOCK_N, GROUP)
+        c = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        for step in range(tl.cdiv(K, BLOCK_K)):
+            k = step * BLOCK_K
+            a = a_tiles.load([k, m]).T if A_TURNED else a_tiles.load([m, k])
+            b = b_tiles.load([n, k]).T if B_TURNED else b_tiles.load([k, n])
+            c = tl.dot(a, b, c, input_precision=PRECISION)
+        c = _finish(c, bias_ptr, n + tl.arange(0, BLOCK_N), N, ACT)
+        c_tiles.store([m, n], c.to(c_ptr.dtype.element_ty))
+
+
+@triton.jit
+def _gemm_pointers(
+    a_ptr, b_ptr, bias_ptr, c_ptr, M, N, K,
+    a_stride_m, a_stride_k, b_stride_k, b_stride_n, c_stride,
+    ACT: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
+    for index in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
+        first_m, first_n = _tile(index, M, N, BLOCK_M, BLOCK_N, GROUP)
+        m = (first_m + tl.arange(0, BLOCK_M)).to(tl.int64)
+        n = (first_n + tl.arange(0, BLOCK_N)).to(tl.int64)
+        c = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        for step in range(tl.cdiv(K, BLOCK_K)):
+            k = (step * BLOCK_K + tl.arange(0, BLOCK_K)).to(tl.int64)
+            a = tl.load(
+                a_ptr + m[:, None] * a_stride_m + k[None, :] * a_stride_k,
+                mask=(m[:, None] < M) & (k[None, :] < K), other=0.0,
+            )  # fmt: skip
+            b = tl.load(
+                b_ptr + k[:, None] * b_stride_k + n[None, :] * b_stride_n,
+                mask=(k[:, None] < K) & (n[None, :] < N), other=0.0,
+            )  # fmt: skip
+            c = tl.dot(a, b, c, input_precision=PRECISION)
+        c = _finish(c, bias_ptr, n, N, ACT).to(c_ptr.dtype.element_ty)
+        inside = (m[:, None] < M) & (n[None, :] < N)
+        tl.store(c_ptr + m[:, None] * c_stride + n[None, :], c, mask=inside)
+
+
+def _suits_tma(t: torch.Tensor) -> bool:
+    """One axis without gaps, the other at multiples of 16 bytes, from an aligned address."""
+    turned = t.stride(1) != 1
+    if turned and t.stride(0) != 1:
+        return False
+    step = t.stride(1 if turned else 0) * t.element_size()
+    return step > 0 and step % 16 == 0 and t.data_ptr() % 16 == 0
+
+
+def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    """Where Triton builds the descriptors: device memory, aligned to 512 bytes as torch has it."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def _sms(device: torch.device) -> int:
+    """Multiprocessors; on a CPU, where Triton interprets, any number of programs will do."""
+    if device.type != "cuda":
+        return 2
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def gemm(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, *, act: str = "none",
+    BLOCK_M: int, BLOCK_N: int, BLOCK_K: int, GROUP: int, PROGRAMS: int, SPECIALIZE: int,
+    num_warps: int, num_stages: int,
+) -> torch.Tensor:  # fmt: skip
+    """Multiply by TMA where the layouts of a, b and c allow it, through pointers elsewhere."""
+    (M, K), N = a.shape, b.shape[1]
+    bias = bias.contiguous()
+    c = torch.empty((M, N), dtype=a.dtype, device=a.device)
+    if M == 0:
+        return c
+    programs = min(triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N), PROGRAMS * _sms(a.device))
+    blocks = {"BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N, "BLOCK_K": BLOCK_K, "GROUP": GROUP}
+    warps = {"num_warps": num_warps, "num_stages": num_stages}
+    precision = "ieee" if a.dtype == torch.float32 else "tf32"
+    if K > 0 and _suits_tma(a) and _suits_tma(b) and _suits_tma(c):
+        triton.set_allocator(_scratch)
+        a_turned, b_turned = a.stride(1) != 1, b.stride(1) != 1
+        _gemm_tma[(programs,)](
+            a, b, bias, c, M, N, K,
+            a.stride(1 if a_turned else 0), b.stride(1 if b_turned else 0), c.stride(0),
+            A_TURNED=a_turned, B_TURNED=b_turned, ACT=act, PRECISION=precision,
+            SPECIALIZE=SPECIALIZE == 1, **blocks, **warps,
+        )  # fmt: skip
+        return c
+    _gemm_pointers[(programs,)](
+        a, b, bias, c, M, N, K, *a.stride(), *b.stride(), c.stride(0),
+        ACT=act, PRECISION=precision, **blocks, **warps,
+    )  # fmt: skip
+    return c
+
+
+UNIT = Unit(
+    op=OP,
+    reference=reference,
+    laws=(rows_add_up,),
+    kernel=gemm,
+    space=Space(
+        {
+            "BLOCK_M": (128, 64, 256),
+            "BLOCK_N": (256, 128, 64),
+            "BLOCK_K": (64, 128, 32),
+            "GROUP": (8, 16),
+            "PROGRAMS": (1, 2),
+            "SPECIALIZE": (0, 1),
+            "num_warps": (8, 4),
+            "num_stages": (3, 4, 5),
+        },
+        rule={
+            "BLOCK_M": "128 if M > 64 and itemsize < 4 else 64",
+            "BLOCK_N": "64 if itemsize == 4 else 256 if M > 64 and M * N >= 4194304 else 128",
+            "BLOCK_K": "64 if itemsize < 4 else 32",
+            "num_warps": "8 if M > 64 and itemsize < 4 else 4",
+        },
+        constraints=(
+            # staged tiles and the tile on its way out fit in 227 KiB, an SM of Hopper's
+            "(num_stages * (BLOCK_M + BLOCK_N) * BLOCK_K + BLOCK_M * BLOCK_N) * itemsize <= 232448"
+            " // PROGRAMS",
+            # 64 to 128 float32 sums a thread: fewer starve the tensor cores, more spill
+            "BLOCK_M * BLOCK_N <= (256 if SPECIALIZE else 128) * 32 * num_warps",
+            "BLOCK_M * BLOCK_N >= 32 * 32 * num_warps",
+            # the compiler parts producers from consumers with 4 warps alone
+            "SPECIALIZE == 0 or (num_warps == 4 and PROGRAMS == 1 and BLOCK_M >= 128)",
+            "M > 64 or BLOCK_M == 64",
+            "M <= 64 or BLOCK_K < 128 or BLOCK_M * BLOCK_N <= 16384",
+            "M <= 64 or BLOCK_M * BLOCK_N >= 8192",
+            "itemsize < 4 or BLOCK_M * BLOCK_N <= 8192",
+        ),
+    ),
+)

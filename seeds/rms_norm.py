@@ -1,0 +1,176 @@
+"""Root-mean-square normalisation of each row, scaled by a weight.
+
+    r[i]    = rsqrt(mean_j x[i, j]^2 + eps)
+    y[i, j] = x[i, j] * r[i] * (offset + w[j])
+
+x, w, y  (M, N), (N,), (M, N), any row stride; eps = 1e-6, offset = 0 (Gemma's weights want 1)
+dtype    float32, float16, bfloat16; float32 inside; cast="llama" rounds x * r to x's dtype before
+         the weight, "gemma" rounds once at the end
+moves    reads x and w once, writes y once
+plan     a program keeps ROWS rows in registers from load to store, and either ends there or walks
+         on (PROGRAMS on each SM, loads STAGES deep); rows too long for registers are swept twice
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from kernel_library.space import Space
+from kernel_library.spec import OpSpec, Option, Tensor, Workload, grid
+from kernel_library.unit import Unit
+
+OP = OpSpec(
+    name="rms_norm",
+    inputs={"x": Tensor("M N"), "w": Tensor("N")},
+    outputs={"y": Tensor("M N")},
+    options={
+        "eps": Option(1e-6),
+        "offset": Option(0.0, (0.0, 1.0)),
+        "cast": Option("llama", ("llama", "gemma")),
+    },
+    flops="4 * M * N",
+    constraints=("N >= 1",),
+    workloads=(
+        *grid(
+            "M N",
+            {"check": [(1, 1), (3, 127), (182, 781), (5, 4096)]},
+            dtypes=("float32", "float16", "bfloat16"),
+        ),
+        Workload({"M": 2, "N": 40000}, {"T": "float32"}),
+        Workload({"M": 7, "N": 96}, {"T": "float16"}, options={"offset": 1.0, "cast": "gemma"}),
+        *grid("M N", {"measure": [(8192, 4096), (16, 4096), (2047, 5001)]}, dtypes=("bfloat16",)),
+    ),
+)
+
+
+def reference(
+    x: torch.Tensor, w: torch.Tensor, *, eps: float, offset: float, cast: str
+) -> torch.Tensor:
+    """RMS norm as Llama's and Gemma's model files spell it."""
+    wide = x.float()
+    normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    if cast == "llama":
+        return normed.to(x.dtype) * (w + offset)
+    return (normed * (w.float() + offset)).to(x.dtype)
+
+
+def no_row_outgrows_its_bound(
+    x: torch.Tensor, w: torch.Tensor, y: torch.Tensor, *, offset: float, **_: object
+) -> bool:
+    """|y[i, j]| <= sqrt(N) * |offset + w[j]|: no entry exceeds sqrt(N) times its row's RMS."""
+    bound = x.shape[-1] ** 0.5 * (w.double() + offset).abs()
+    return bool((y.double().abs() <= bound * 1.02).all())
+
+
+@triton.jit
+def _rms_norm_rows(
+    x_ptr, w_ptr, y_ptr, M, N, x_stride, y_stride, eps, offset,
+    LLAMA: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    col = tl.arange(0, BLOCK)[None, :]
+    w = tl.load(w_ptr + col, mask=col < N, other=0.0).to(tl.float32) + offset
+    step = tl.num_programs(0) * ROWS
+    for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
+        row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
+        inside = (row < M) & (col < N)
+        x = tl.load(
+            x_ptr + row * x_stride + col, mask=inside, other=0.0, eviction_policy="evict_first"
+        ).to(tl.float32)
+        normed = x * tl.rsqrt(tl.sum(x * x, axis=1, keep_dims=True) / N + eps)
+        if LLAMA:
+            normed = normed.to(x_ptr.dtype.element_ty).to(tl.float32)
+        y = (normed * w).to(y_ptr.dtype.element_ty)
+        tl.store(y_ptr + row * y_stride + col, y, mask=inside)
+
+
+@triton.jit
+def _rms_norm_long_row(
+    x_ptr, w_ptr, y_ptr, N, x_stride, y_stride, eps, offset,
+    LLAMA: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    squares = tl.zeros((BLOCK,), dtype=tl.float32)
+    for start in range(0, N, BLOCK):
+        col = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * x_stride + col, mask=col < N, other=0.0).to(tl.float32)
+        squares += x * x
+    r = tl.rsqrt(tl.sum(squares, axis=0) / N + eps)
+    blocks = tl.cdiv(N, BLOCK)
+    for block in range(0, blocks):
+        # backwards, so that the second sweep begins with what the first left in the caches
+        col = (blocks - 1 - block) * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * x_stride + col, mask=col < N, other=0.0).to(tl.float32)
+        w = tl.load(w_ptr + col, mask=col < N, other=0.0).to(tl.float32) + offset
+        normed = x * r
+        if LLAMA:
+            normed = normed.to(x_ptr.dtype.element_ty).to(tl.float32)
+        y = (normed * w).to(y_ptr.dtype.element_ty)
+        tl.store(y_ptr + row * y_stride + col, y, mask=col < N)
+
+
+def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
+    """One program for each block, or `per_sm` on each multiprocessor that share them."""
+    if per_sm == 0 or device.type != "cuda":
+        return blocks
+    return min(blocks, per_sm * torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def rms_norm(
+    x: torch.Tensor, w: torch.Tensor, *,
+    eps: float = 1e-6, offset: float = 0.0, cast: str = "llama",
+    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, num_warps: int,
+) -> torch.Tensor:  # fmt: skip
+    """Normalise in registers, or with SWEEP > 0 in two sweeps of blocks of that many columns."""
+    M, N = x.shape
+    x, w = x if x.stride(1) == 1 else x.contiguous(), w.contiguous()
+    y = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    if M == 0:
+        return y
+    llama = cast == "llama"
+    if SWEEP > 0:
+        _rms_norm_long_row[(M,)](
+            x, w, y, N, x.stride(0), y.stride(0), eps, offset,
+            LLAMA=llama, BLOCK=SWEEP, num_warps=num_warps,
+        )  # fmt: skip
+        return y
+    _rms_norm_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
+        x, w, y, M, N, x.stride(0), y.stride(0), eps, offset,
+        LLAMA=llama, ROWS=ROWS, BLOCK=triton.next_power_of_2(N), STAGES=STAGES,
+        num_warps=num_warps,
+    )  # fmt: skip
+    return y
+
+
+UNIT = Unit(
+    op=OP,
+    reference=reference,
+    laws=(no_row_outgrows_its_bound,),
+    kernel=rms_norm,
+    space=Space(
+        {
+            "ROWS": (1, 2, 4, 8, 16),
+            "PROGRAMS": (0, 1, 2, 4, 8),
+            "STAGES": (1, 2, 3, 4),
+            "SWEEP": (0, 2048, 4096, 8192),
+            "num_warps": (4, 1, 2, 8, 16, 32),
+        },
+        rule={
+            "ROWS": "max(1, min(8, 4096 // pow2(N))) if M > 2048 else 1",
+            "SWEEP": "0 if N <= 32768 else 4096",
+            "num_warps": "max(4, min(32, pow2(N) // 1024)) if N <= 32768 else 8",
+        },
+        constraints=(
+            "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 2 * SWEEP)",
+            "SWEEP > 0 or N <= 32768",
+            "PROGRAMS > 0 or STAGES == 1",
+            "PROGRAMS == 0 or M > 132 * ROWS * PROGRAMS",
+            "ROWS == 1 or M >= 264 * ROWS",
+            # 8 to 64 values a thread: fewer waste threads, more spill
+            "256 * num_warps <= (SWEEP if SWEEP > 0 else ROWS * pow2(N))",
+            "(SWEEP if SWEEP > 0 else ROWS * pow2(N)) <= 2048 * num_warps",
+            # the rows in flight fit in an SM's shared memory, 227 KiB on Hopper
+            "STAGES == 1 or PROGRAMS * (STAGES - 1) * ROWS * pow2(N) * itemsize <= 232448",
+        ),
+    ),
+    backward="rms_norm_backward",
+)

@@ -1,0 +1,167 @@
+"""Softmax along the last axis.
+
+    z[i, j] = scale * x[i, j]
+    y[i, j] = exp(z[i, j] - max_j z[i, j]) / sum_j exp(z[i, j] - max_j z[i, j])
+
+x, y    (M, N), any row stride; scale = 1
+dtype   float32, float16, bfloat16; max, exp and sum in float32
+moves   reads x once, writes y once
+plan    a program keeps ROWS rows in registers from load to store, and either ends there or walks on
+        (PROGRAMS on each SM, loads STAGES deep); longer rows are swept twice, the first time with
+        a running max and sum in each lane, the second time backwards, mostly out of the caches
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from kernel_library.space import Space
+from kernel_library.spec import OpSpec, Option, Tensor, Workload, grid
+from kernel_library.unit import Unit
+
+OP = OpSpec(
+    name="softmax",
+    inputs={"x": Tensor("M N")},
+    outputs={"y": Tensor("M N")},
+    options={"scale": Option(1.0)},
+    flops="5 * M * N",
+    constraints=("N >= 1",),
+    workloads=(
+        *grid(
+            "M N",
+            {"check": [(1, 1), (3, 127), (182, 781), (5, 4096)]},
+            dtypes=("float32", "float16", "bfloat16"),
+        ),
+        Workload({"M": 2, "N": 40000}, {"T": "float32"}),
+        Workload({"M": 7, "N": 96}, {"T": "float16"}, options={"scale": 0.125}),
+        *grid(
+            "M N",
+            {"measure": [(8192, 4096), (4096, 32768), (16, 4096), (2047, 5001)]},
+            dtypes=("bfloat16",),
+        ),
+    ),
+)
+
+
+def reference(x: torch.Tensor, *, scale: float) -> torch.Tensor:
+    """Softmax as PyTorch has it."""
+    return torch.softmax(x if scale == 1.0 else x * scale, dim=-1)
+
+
+def rows_sum_to_one(x: torch.Tensor, y: torch.Tensor, **_: object) -> bool:
+    """Each row of y is a distribution."""
+    total = y.double().sum(-1)
+    return torch.allclose(total, torch.ones_like(total), atol=2e-2) and bool((y >= 0).all())
+
+
+@triton.jit
+def _softmax_rows(
+    x_ptr, y_ptr, M, N, x_stride, y_stride, scale,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    col = tl.arange(0, BLOCK)[None, :]
+    step = tl.num_programs(0) * ROWS
+    for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
+        row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
+        inside = (row < M) & (col < N)
+        x = tl.load(
+            x_ptr + row * x_stride + col, mask=inside, other=0.0, eviction_policy="evict_first"
+        ).to(tl.float32)
+        z = tl.where(col < N, x * scale, -float("inf"))
+        e = tl.exp(z - tl.max(z, axis=1, keep_dims=True))
+        y = e * (1.0 / tl.sum(e, axis=1, keep_dims=True))
+        tl.store(y_ptr + row * y_stride + col, y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _softmax_long_row(
+    x_ptr, y_ptr, N, x_stride, y_stride, scale, BLOCK: tl.constexpr, STAGES: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    peak = tl.full((BLOCK,), -float("inf"), dtype=tl.float32)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for start in tl.range(0, N, BLOCK, num_stages=STAGES):
+        col = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * x_stride + col, mask=col < N, other=0.0).to(tl.float32)
+        z = tl.where(col < N, x * scale, -float("inf"))
+        higher = tl.maximum(peak, z)
+        # a lane that has seen nothing but -inf must not subtract it from itself
+        base = tl.where(higher == -float("inf"), 0.0, higher)
+        total = total * tl.exp(peak - base) + tl.exp(z - base)
+        peak = higher
+    top = tl.max(peak, axis=0)
+    inverse = 1.0 / tl.sum(total * tl.exp(peak - top), axis=0)
+    blocks = tl.cdiv(N, BLOCK)
+    for block in range(0, blocks):
+        col = (blocks - 1 - block) * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(
+            x_ptr + row * x_stride + col, mask=col < N, other=0.0, eviction_policy="evict_first"
+        ).to(tl.float32)
+        y = tl.exp(x * scale - top) * inverse
+        tl.store(y_ptr + row * y_stride + col, y.to(y_ptr.dtype.element_ty), mask=col < N)
+
+
+def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
+    """One program for each block, or `per_sm` on each multiprocessor that share them."""
+    if per_sm == 0 or device.type != "cuda":
+        return blocks
+    return min(blocks, per_sm * torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def softmax(
+    x: torch.Tensor, *, scale: float = 1.0,
+    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, num_warps: int,
+) -> torch.Tensor:  # fmt: skip
+    """Normalise in registers, or with SWEEP > 0 in two sweeps of blocks of that many columns."""
+    M, N = x.shape
+    x = x if x.stride(1) == 1 else x.contiguous()
+    y = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    if M == 0:
+        return y
+    if SWEEP > 0:
+        _softmax_long_row[(M,)](
+            x, y, N, x.stride(0), y.stride(0), scale,
+            BLOCK=SWEEP, STAGES=STAGES, num_warps=num_warps,
+        )  # fmt: skip
+        return y
+    _softmax_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
+        x, y, M, N, x.stride(0), y.stride(0), scale,
+        ROWS=ROWS, BLOCK=triton.next_power_of_2(N), STAGES=STAGES, num_warps=num_warps,
+    )  # fmt: skip
+    return y
+
+
+UNIT = Unit(
+    op=OP,
+    reference=reference,
+    laws=(rows_sum_to_one,),
+    kernel=softmax,
+    space=Space(
+        {
+            "ROWS": (1, 2, 4, 8, 16),
+            "PROGRAMS": (0, 1, 2, 4, 8),
+            "STAGES": (1, 2, 3, 4),
+            "SWEEP": (0, 1024, 2048, 4096, 8192),
+            "num_warps": (4, 1, 2, 8, 16, 32),
+        },
+        rule={
+            "ROWS": "max(1, min(8, 4096 // pow2(N))) if M > 2048 else 1",
+            "SWEEP": "0 if N <= 16384 else 4096",
+            "num_warps": "max(4, min(32, pow2(N) // 1024)) if N <= 16384 else 8",
+        },
+        constraints=(
+            "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 2 * SWEEP)",
+            "SWEEP > 0 or N <= 32768",
+            "SWEEP > 0 or PROGRAMS > 0 or STAGES == 1",
+            "PROGRAMS == 0 or M > 132 * ROWS * PROGRAMS",
+            "ROWS == 1 or M >= 264 * ROWS",
+            # 4 to 64 values a thread: fewer waste threads, more spill
+            "(128 if SWEEP > 0 else 256) * num_warps <= (SWEEP if SWEEP > 0 else ROWS * pow2(N))",
+            "(SWEEP if SWEEP > 0 else ROWS * pow2(N)) <= (1024 if SWEEP > 0 else 2048) * num_warps",
+            # the rows in flight fit in an SM's shared memory, 227 KiB on Hopper
+            "SWEEP > 0 or STAGES == 1"
+            " or PROGRAMS * (STAGES - 1) * ROWS * pow2(N) * itemsize <= 232448",
+        ),
+    ),
+    backward="softmax_backward",
+)

@@ -1,0 +1,104 @@
+"""SwiGLU's gate: the SiLU of one tensor times another.
+
+    y[i, j] = gate[i, j] * sigmoid(gate[i, j]) * up[i, j]
+
+gate, up, y  (M, N), any row stride, so the halves of one packed tensor will do
+dtype        float32, float16, bfloat16; float32 inside
+moves        reads gate and up once, writes y once
+plan         one program per BLOCK neighbouring values; tensors without gaps are one long row, of
+             which only the last block needs a mask
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from kernel_library.space import Space
+from kernel_library.spec import OpSpec, Tensor, grid
+from kernel_library.unit import Unit
+
+OP = OpSpec(
+    name="swiglu",
+    inputs={"gate": Tensor("M N"), "up": Tensor("M N")},
+    outputs={"y": Tensor("M N")},
+    flops="6 * M * N",
+    constraints=("N >= 1",),
+    workloads=(
+        *grid(
+            "M N",
+            {"check": [(1, 1), (3, 127), (182, 781), (4, 4096)]},
+            dtypes=("float32", "float16", "bfloat16"),
+        ),
+        *grid("M N", {"measure": [(8192, 14336), (16, 14336), (2047, 5001)]}, dtypes=("bfloat16",)),
+    ),
+)
+
+
+def reference(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """The gate as Llama's model file spells it."""
+    return torch.nn.functional.silu(gate) * up
+
+
+def no_value_outgrows_its_product(gate: torch.Tensor, up: torch.Tensor, y: torch.Tensor) -> bool:
+    """|y| <= |gate * up|, since a sigmoid is below one, and y has the sign of gate * up."""
+    product = gate.double() * up.double()
+    return bool(
+        (y.double().abs() <= product.abs() * 1.02 + 1e-6).all() and (y * product >= 0).all()
+    )
+
+
+@triton.jit
+def _silu_times(gate, up):
+    gate, up = gate.to(tl.float32), up.to(tl.float32)
+    return gate * tl.sigmoid(gate) * up
+
+
+@triton.jit
+def _swiglu_block(
+    gate_ptr, up_ptr, y_ptr, N, gate_stride, up_stride, y_stride, BLOCK: tl.constexpr
+):
+    blocks = tl.cdiv(N, BLOCK)
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    start = (tl.program_id(0) % blocks).to(tl.int64) * BLOCK
+    gate_ptr += row * gate_stride + start
+    up_ptr += row * up_stride + start
+    y_ptr += row * y_stride + start
+    col = tl.arange(0, BLOCK)
+    if start + BLOCK <= N:
+        gate = tl.load(gate_ptr + col, eviction_policy="evict_first")
+        up = tl.load(up_ptr + col, eviction_policy="evict_first")
+        tl.store(y_ptr + col, _silu_times(gate, up).to(y_ptr.dtype.element_ty))
+    else:
+        inside = start + col < N
+        gate = tl.load(gate_ptr + col, mask=inside, other=0.0)
+        up = tl.load(up_ptr + col, mask=inside, other=0.0)
+        tl.store(y_ptr + col, _silu_times(gate, up).to(y_ptr.dtype.element_ty), mask=inside)
+
+
+def swiglu(gate: torch.Tensor, up: torch.Tensor, *, BLOCK: int, num_warps: int) -> torch.Tensor:
+    """Launch one program for each block of each row."""
+    M, N = gate.shape
+    gate, up = (t if t.stride(1) == 1 else t.contiguous() for t in (gate, up))
+    y = torch.empty((M, N), dtype=gate.dtype, device=gate.device)
+    if M == 0:
+        return y
+    rows, width = (1, M * N) if gate.is_contiguous() and up.is_contiguous() else (M, N)
+    _swiglu_block[(rows * triton.cdiv(width, BLOCK),)](
+        gate, up, y, width, gate.stride(0), up.stride(0), y.stride(0),
+        BLOCK=BLOCK, num_warps=num_warps,
+    )  # fmt: skip
+    return y
+
+
+UNIT = Unit(
+    op=OP,
+    reference=reference,
+    laws=(no_value_outgrows_its_product,),
+    kernel=swiglu,
+    space=Space(
+        {"BLOCK": (2048, 512, 1024, 4096, 8192), "num_warps": (4, 1, 2, 8, 16)},
+        rule={"BLOCK": "2048 if M * N >= 1048576 else 512"},
+        constraints=("BLOCK >= 128 * num_warps", "BLOCK <= 1024 * num_warps"),
+    ),
+    backward="swiglu_backward",
+)

@@ -1,0 +1,131 @@
+"""Gradient of SwiGLU's gate, from its inputs.
+
+    s             = sigmoid(gate[i, j])
+    d_gate[i, j]  = d_y[i, j] * up[i, j] * s * (1 + gate[i, j] * (1 - s))
+    d_up[i, j]    = d_y[i, j] * gate[i, j] * s
+
+all      (M, N), any row stride, so the halves of one packed tensor will do
+dtype    float32, float16, bfloat16; float32 inside
+moves    reads d_y, gate and up once, writes d_gate and d_up once
+plan     one program per BLOCK neighbouring values; tensors without gaps are one long row, of which
+         only the last block needs a mask
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from kernel_library.space import Space
+from kernel_library.spec import OpSpec, Tensor, grid
+from kernel_library.unit import Unit
+
+OP = OpSpec(
+    name="swiglu_backward",
+    inputs={"d_y": Tensor("M N"), "gate": Tensor("M N"), "up": Tensor("M N")},
+    outputs={"d_gate": Tensor("M N"), "d_up": Tensor("M N")},
+    flops="12 * M * N",
+    constraints=("N >= 1",),
+    workloads=(
+        *grid(
+            "M N",
+            {"check": [(1, 1), (3, 127), (182, 781), (4, 4096)]},
+            dtypes=("float32", "float16", "bfloat16"),
+        ),
+        *grid("M N", {"measure": [(8192, 14336), (2047, 5001)]}, dtypes=("bfloat16",)),
+    ),
+)
+
+
+def reference(
+    d_y: torch.Tensor, gate: torch.Tensor, up: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The gradients as PyTorch's autograd takes them."""
+    wide, sigmoid = gate.float(), torch.sigmoid(gate.float())
+    d_gate = d_y.float() * up.float() * sigmoid * (1 + wide * (1 - sigmoid))
+    d_up = d_y.float() * wide * sigmoid
+    return d_gate.to(gate.dtype), d_up.to(up.dtype)
+
+
+def no_gradient_outgrows_its_bound(
+    d_y: torch.Tensor,
+    gate: torch.Tensor,
+    up: torch.Tensor,
+    d_gate: torch.Tensor,
+    d_up: torch.Tensor,
+) -> bool:
+    """SiLU is at most |gate|, and its slope at most 1.1."""
+    gate_bound = 1.12 * (d_y.double() * up.double()).abs() + 1e-6
+    up_bound = 1.02 * (d_y.double() * gate.double()).abs() + 1e-6
+    return bool((d_gate.abs() <= gate_bound).all() and (d_up.abs() <= up_bound).all())
+
+
+@triton.jit
+def _gradients(d_y, gate, up):
+    d_y, gate, up = d_y.to(tl.float32), gate.to(tl.float32), up.to(tl.float32)
+    s = tl.sigmoid(gate)
+    return d_y * up * s * (1.0 + gate * (1.0 - s)), d_y * gate * s
+
+
+@triton.jit
+def _swiglu_backward_block(
+    d_y_ptr, gate_ptr, up_ptr, d_gate_ptr, d_up_ptr, N,
+    d_y_stride, gate_stride, up_stride, out_stride, BLOCK: tl.constexpr,
+):  # fmt: skip
+    blocks = tl.cdiv(N, BLOCK)
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    start = (tl.program_id(0) % blocks).to(tl.int64) * BLOCK
+    d_y_ptr += row * d_y_stride + start
+    gate_ptr += row * gate_stride + start
+    up_ptr += row * up_stride + start
+    d_gate_ptr += row * out_stride + start
+    d_up_ptr += row * out_stride + start
+    col = tl.arange(0, BLOCK)
+    dtype = d_gate_ptr.dtype.element_ty
+    if start + BLOCK <= N:
+        d_y = tl.load(d_y_ptr + col, eviction_policy="evict_first")
+        gate = tl.load(gate_ptr + col, eviction_policy="evict_first")
+        up = tl.load(up_ptr + col, eviction_policy="evict_first")
+        d_gate, d_up = _gradients(d_y, gate, up)
+        tl.store(d_gate_ptr + col, d_gate.to(dtype))
+        tl.store(d_up_ptr + col, d_up.to(dtype))
+    else:
+        inside = start + col < N
+        d_y = tl.load(d_y_ptr + col, mask=inside, other=0.0)
+        gate = tl.load(gate_ptr + col, mask=inside, other=0.0)
+        up = tl.load(up_ptr + col, mask=inside, other=0.0)
+        d_gate, d_up = _gradients(d_y, gate, up)
+        tl.store(d_gate_ptr + col, d_gate.to(dtype), mask=inside)
+        tl.store(d_up_ptr + col, d_up.to(dtype), mask=inside)
+
+
+def swiglu_backward(
+    d_y: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, *, BLOCK: int, num_warps: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Launch one program for each block of each row."""
+    M, N = gate.shape
+    d_y, gate, up = (t if t.stride(1) == 1 else t.contiguous() for t in (d_y, gate, up))
+    d_gate = torch.empty((M, N), dtype=gate.dtype, device=gate.device)
+    d_up = torch.empty((M, N), dtype=up.dtype, device=up.device)
+    if M == 0:
+        return d_gate, d_up
+    flat = d_y.is_contiguous() and gate.is_contiguous() and up.is_contiguous()
+    rows, width = (1, M * N) if flat else (M, N)
+    _swiglu_backward_block[(rows * triton.cdiv(width, BLOCK),)](
+        d_y, gate, up, d_gate, d_up, width,
+        d_y.stride(0), gate.stride(0), up.stride(0), d_gate.stride(0),
+        BLOCK=BLOCK, num_warps=num_warps,
+    )  # fmt: skip
+    return d_gate, d_up
+
+
+UNIT = Unit(
+    op=OP,
+    reference=reference,
+    laws=(no_gradient_outgrows_its_bound,),
+    kernel=swiglu_backward,
+    space=Space(
+        {"BLOCK": (1024, 512, 2048, 4096), "num_warps": (4, 1, 2, 8, 16)},
+        rule={"BLOCK": "1024 if M * N >= 1048576 else 512"},
+        constraints=("BLOCK >= 128 * num_warps", "BLOCK <= 1024 * num_warps"),
+    ),
+)
