@@ -9,19 +9,18 @@ import torch
 from pydantic import JsonValue
 
 from evaluator.errors import CandidateError
-from kernel_library.tape import Call
+from kernel_library.tape import FREE_CALLS, Call
 
-#: Moving data about and summing partial results: what wrappers around kernels do.
-ALLOWED = frozenset({
-    "fill_", "zero_", "copy_", "clone", "_to_copy", "fill", "zeros_like", "ones_like", "full_like",
-    "cat", "stack", "sum", "add", "add_", "mul", "mul_", "div", "div_", "neg",
-})  # fmt: skip
 #: Copies, whatever they are called: written straight to their result.
 COPIES = frozenset({"clone", "_to_copy"})
+#: Fills, likewise.
+FILLS = {
+    "zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1
+}  # fmt: skip
 
 
 def resolve(op: str, allows: Sequence[str] = ()) -> torch._ops.OpOverload:
-    """The aten overload named `aten.<name>.<overload>`. `allows` adds to what is `ALLOWED`.
+    """The aten overload named `aten.<name>.<overload>`. `allows` adds to the free ones.
 
     Raises `CandidateError` for any other: a tape is a stranger's, and a name is all it may give.
     """
@@ -37,7 +36,7 @@ def resolve(op: str, allows: Sequence[str] = ()) -> torch._ops.OpOverload:
 def is_allowed(op: str, allows: Sequence[str]) -> bool:
     """Whether an op may be called: `allows` spells it `mm`, `aten.mm` or `aten.mm.default`."""
     name = op.split(".")[1]
-    return name in ALLOWED or not {op, name, f"aten.{name}"}.isdisjoint(allows)
+    return name in FREE_CALLS or not {op, name, f"aten.{name}"}.isdisjoint(allows)
 
 
 def prepare(
@@ -54,8 +53,11 @@ def prepare(
     kwargs.pop("pin_memory", None)
     if op._schema.is_mutable:
         return lambda: op(*args, **kwargs)
-    if call.op.split(".")[1] in COPIES and len(results) == 1:
+    name = call.op.split(".")[1]
+    if name in COPIES and len(results) == 1:
         return lambda: results[0].copy_(args[0])
+    if name in FILLS and len(results) == 1:
+        return lambda: results[0].fill_(FILLS[name])
     out = _into(op) if len(results) == 1 else None
     if out is not None:
         known = {argument.name for argument in out._schema.arguments}

@@ -45,13 +45,17 @@ class Arena:
 
     def view(self, index: int, view: View) -> torch.Tensor:
         """A tensor that lies in a buffer."""
-        dtype = getattr(torch, view.dtype)
+        whole = self.whole(index, view.dtype)
         # an empty buffer has no element to begin a view at
         if 0 in view.shape:
-            return torch.empty(view.shape, dtype=dtype, device=self.memory.device)
-        whole = self.bytes(index)[: self.sizes[index] // dtype.itemsize * dtype.itemsize]
-        start = self.starts[index] // dtype.itemsize + view.offset // dtype.itemsize
-        return whole.view(dtype).as_strided(view.shape, view.stride, start)
+            return whole.new_empty(view.shape)
+        start = (self.starts[index] + view.offset) // whole.itemsize
+        return whole.as_strided(view.shape, view.stride, start)
+
+    def whole(self, index: int, dtype: str) -> torch.Tensor:
+        """A buffer as a flat tensor; a last part of an element is left out."""
+        kind: torch.dtype = getattr(torch, dtype)
+        return self.bytes(index)[: self.sizes[index] // kind.itemsize * kind.itemsize].view(kind)
 
     def poison(self, which: int) -> None:
         """Fill every buffer with one of the poisons."""

@@ -18,6 +18,7 @@ from evaluator.play.calls import prepare
 from evaluator.play.closing import close
 from evaluator.play.memory import Arena, make, storage, view_of
 from evaluator.play.packing import pack
+from evaluator.poison import fill
 from kernel_library.spec import OpSpec
 from kernel_library.tape import Call, Launch, Pointer, Recording, View
 
@@ -70,7 +71,7 @@ class Bound:
         scratch = [_programs(s) * n for s in launches for n in (s.scratch_bytes, s.profile_bytes)]
         self.made = make([*sizes, *scratch], device)
         self.restore()
-        self.made.poison(poison)
+        self.poison(poison)
         seen = iter(range(len(sizes), len(sizes) + len(scratch), 2))
         self._steps = [
             self._launch(step, next(seen)) if isinstance(step, Launch) else self._call(step)
@@ -81,6 +82,14 @@ class Bound:
         """Give every input its bytes again."""
         for index, tensor in enumerate(self.given.values()):
             self.inputs.bytes(index).copy_(storage(tensor))
+
+    def poison(self, which: int) -> None:
+        """Make all that the candidate allocated look unwritten, outputs as `compare` knows it."""
+        self.made.poison(which)
+        for view in self.player.recording.tape.outputs:
+            arena, index = self._find(view.buffer)
+            if arena is self.made:
+                fill(arena.whole(index, view.dtype), which)
 
     def play(self, stream: int | None = None) -> None:
         """Start every step in order on a stream, torch's current one if none is named."""

@@ -1,0 +1,181 @@
+"""Measures what a device can do, so that a kernel is held against this machine and no other.
+
+Takes about 20 s on an H200. Random data throughout: zeros run faster.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping
+from functools import partial
+from statistics import median
+
+import torch
+import triton
+from triton import knobs
+
+from evaluator.datasheet import datasheet
+from evaluator.play import cuda
+from evaluator.play.job import gpu
+from evaluator.play.probes import FMA_STEPS, multiply_add, nothing
+from evaluator.play.statistics import Plan, noise
+from evaluator.play.timing import Arm, Clock, capture
+from kernel_library.codec import device_json
+from kernel_library.device import Ceilings, Device, Target
+
+GIB = 1 << 30
+#: A product this large fills every device in the table, in a few milliseconds at most.
+SIDE = 8192
+SAMPLES = 20
+#: Bytes moved by the A/A kernels, by the class of size that their time on a datacenter GPU gives.
+SIZES = {"40us": 160 << 20, "300us": 5 << 28}
+
+
+def calibrate() -> Device:
+    """The device in slot 0 as it is now. Raises `LabError` where there is no GPU or no driver.
+
+    Run it on an idle device, and again when driver, torch or Triton change.
+    """
+    device = gpu()
+    facts = torch.cuda.get_device_properties(device)
+    clock = Clock(device, facts.L2_cache_size)
+    moved = bandwidths(clock)
+    measured = Ceilings(
+        bandwidth_gbs=moved["copy"],
+        matmul_tflops=matmul_rates(clock),
+        vector_tflops=vector_rate(clock),
+        launch_us=launch_cost(clock),
+    )
+    limits, source = datasheet(facts.name, measured)
+    return Device(
+        name=facts.name,
+        target=Target("cuda", facts.major * 10 + facts.minor),
+        sms=facts.multi_processor_count,
+        l2_bytes=facts.L2_cache_size,
+        measured=measured,
+        datasheet=limits,
+        versions=versions() | {"datasheet": source, "bandwidth": _told(moved)},
+        noise=noise({name: same_twice(clock, size) for name, size in SIZES.items()}),
+    )
+
+
+def bandwidths(clock: Clock, size: int = 4 * GIB) -> dict[str, float]:
+    """GB/s of a copy (bytes read and written), a read and a write of this many bytes."""
+    source = torch.randint(0, 255, (size // 4,), dtype=torch.int32, device=clock.device)
+    target = torch.empty_like(source)
+    total = torch.empty((), dtype=torch.float32, device=clock.device)
+    floats = source.view(torch.float32)
+    return {
+        "copy": 2 * size / time_us(clock, lambda: target.copy_(source)) / 1e3,
+        "read": size / time_us(clock, lambda: torch.amax(floats, dim=0, out=total)) / 1e3,
+        "write": size / time_us(clock, lambda: target.fill_(7)) / 1e3,
+    }
+
+
+def matmul_rates(clock: Clock) -> Mapping[str, float]:
+    """TFLOP/s of torch's own products of random square matrices, by dtype; what fails is left out.
+
+    `float32` is the rate that float32 operands get at torch's default precision, on vector units;
+    `tf32` what they get on matrix units.
+    """
+    rates: dict[str, float] = {}
+    for name, act in _products(clock.device).items():
+        try:
+            rates[name] = 2 * SIDE**3 / time_us(clock, act) / 1e6
+        except (RuntimeError, NotImplementedError):
+            # older architectures have no fp8 units, and torch says so
+            continue
+    return rates
+
+
+def _products(device: torch.device) -> dict[str, Callable[[], object]]:
+    def random(dtype: torch.dtype) -> torch.Tensor:
+        return torch.randn(SIDE, SIDE, device=device).to(dtype)
+
+    one = torch.ones((), device=device)
+    fp32 = random(torch.float32)
+    int8 = torch.randint(-128, 127, (SIDE, SIDE), dtype=torch.int8, device=device)
+    fp8 = random(torch.float8_e4m3fn)
+
+    def at(precision: str) -> object:
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision(precision)
+        try:
+            return fp32 @ fp32
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+    def product(dtype: torch.dtype) -> Callable[[], object]:
+        return partial(torch.matmul, random(dtype), random(dtype))
+
+    return {
+        "bfloat16": product(torch.bfloat16),
+        "float16": product(torch.float16),
+        "tf32": lambda: at("high"),
+        "float32": lambda: at("highest"),
+        "float8_e4m3fn": lambda: torch._scaled_mm(fp8, fp8.t(), one, one, out_dtype=torch.bfloat16),
+        "int8": lambda: torch._int_mm(int8, int8),
+    }
+
+
+def vector_rate(clock: Clock) -> float:
+    """TFLOP/s of fused multiply-adds on vector units, from a chain that stays in registers."""
+    elements = 1 << 24
+    x = torch.randn(elements, device=clock.device)
+    y = torch.empty_like(x)
+    return 2 * FMA_STEPS * elements / time_us(clock, lambda: multiply_add(x, y)) / 1e6
+
+
+def launch_cost(clock: Clock) -> float:
+    """Microseconds that a kernel without work takes within a graph of many."""
+    many = 100
+    flag = torch.zeros(1, dtype=torch.int32, device=clock.device)
+    arm = capture("nothing", [lambda: nothing(flag)] * many, Plan(many, many))
+    return median(clock.samples([arm], [0] * SAMPLES)[0])
+
+
+def same_twice(clock: Clock, size: int) -> list[float]:
+    """The medians of one copy entered as both arms of a race."""
+    source = torch.randint(0, 255, (size // 8,), dtype=torch.int32, device=clock.device)
+    target = torch.empty_like(source)
+    arm = capture("copy", [lambda: target.copy_(source)], Plan(1, 1))
+    twin = Arm("copy", arm.graphs, arm.calls)
+    return [median(samples) for samples in clock.race([arm, twin], 0.5)]
+
+
+def time_us(clock: Clock, act: Callable[[], object]) -> float:
+    """The median of a call in microseconds, warm clocks and a cold L2."""
+    arm = capture("calibration", [act], Plan(1, 1))
+    clock.warm([arm])
+    return median(clock.samples([arm], [0] * SAMPLES)[0])
+
+
+def versions() -> dict[str, str]:
+    """What stands between a source text and a time: driver, torch, Triton, ptxas."""
+    ptxas = str(knobs.nvidia.ptxas.path)
+    told = subprocess.run([ptxas, "--version"], capture_output=True, text=True, check=True).stdout
+    number = cuda.call("cuDriverGetVersion")
+    return {
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "cuda": f"{number // 1000}.{number % 1000 // 10}",
+        "driver": _driver(),
+        "ptxas": told.strip().splitlines()[-1],
+    }
+
+
+def _driver() -> str:
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown: no nvidia-smi"
+
+
+def _told(moved: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {rate:.0f} GB/s" for name, rate in moved.items())
+
+
+def main(_: bytes) -> bytes:
+    """As a job: a `Device` as JSON."""
+    return device_json.dump_json(calibrate())

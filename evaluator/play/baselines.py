@@ -1,0 +1,113 @@
+"""What a candidate races against: the reference's graph, run the ways that a user would run it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from os import environ
+from shutil import which
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from evaluator import aten
+from evaluator.errors import LabError
+from evaluator.graphs import check, run
+from kernel_library.formula import Value
+from kernel_library.graph import Graph
+from kernel_library.spec import OpSpec, Workload
+
+Baseline = Callable[[Sequence[torch.Tensor]], object]
+#: What each name means; the first three apply to every op.
+BASELINES = ("eager", "compile", "max-autotune", "cudnn", "flash", "liger")
+_MODES = {"compile": None, "max-autotune": "max-autotune-no-cudagraphs"}
+_ATTENTION = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
+_SDPA = "aten.scaled_dot_product_attention.default"
+
+
+class NotApplicable(Exception):  # noqa: N818 (it is an outcome, not an error of ours)
+    """This baseline does not exist for this op, or is not installed here."""
+
+
+def baseline(name: str, op: OpSpec, at: Workload, device: torch.device) -> Baseline:
+    """A callable from the op's inputs, flat, to its outputs.
+
+    Raises `NotApplicable` where there is none, and `LabError` where this machine lacks what a
+    baseline needs, because a race without its strongest rival is no race.
+    """
+    graph = op.reference.graphs.get(str(at))
+    if graph is None:
+        raise LabError(f"{op.name} has no graph at {at}")
+    if name == "eager":
+        return lambda args: run(graph, args)
+    if name in _MODES:
+        return _compiled(graph, _MODES[name], device)
+    if name in _ATTENTION:
+        return _attention(name, graph)
+    if name == "liger":
+        return _liger(op.name, op.option_values(at))
+    raise LabError(f"there is no baseline {name!r}; there are {', '.join(BASELINES)}")
+
+
+def module(graph: Graph, device: torch.device) -> torch.fx.GraphModule:
+    """The graph as torch's own kind of graph, which `torch.compile` takes."""
+    check(graph)
+    root = torch.nn.Module()
+    made = torch.fx.Graph()
+    values: dict[str, Any] = {name: made.placeholder(f"in_{name}") for name in graph.inputs}
+    for i, (name, constant) in enumerate(graph.constants.items()):
+        root.register_buffer(f"constant_{i}", aten.unpack(name, constant).to(device))
+        values[name] = made.get_attr(f"constant_{i}")
+    for node in graph.nodes:
+        args = tuple(aten.decode(arg, values, device) for arg in node.args)
+        kwargs = {k: aten.decode(v, values, device) for k, v in node.kwargs.items()}
+        target = operator.getitem if node.op == "getitem" else aten.resolve(node.op)
+        values[node.name] = made.call_function(target, args, kwargs)
+    made.output(tuple(values[name] for name in graph.outputs))
+    return torch.fx.GraphModule(root, made)
+
+
+def _compiled(graph: Graph, mode: str | None, device: torch.device) -> Baseline:
+    if which(environ.get("CC", "gcc")) is None and which("cc") is None:
+        raise LabError("torch.compile needs a C compiler: put gcc on PATH, or set CC")
+    # each size is compiled for itself, as its own graph was exported for itself
+    torch._dynamo.reset()
+    compiled = torch.compile(module(graph, device), mode=mode, dynamic=False, fullgraph=True)
+
+    def call(args: Sequence[torch.Tensor]) -> object:
+        with torch.no_grad():
+            return compiled(*args)
+
+    return call
+
+
+def _attention(name: str, graph: Graph) -> Baseline:
+    if all(node.op != _SDPA for node in graph.nodes):
+        raise NotApplicable(f"{name}: the op is no scaled dot-product attention")
+
+    def call(args: Sequence[torch.Tensor]) -> object:
+        with sdpa_kernel(_ATTENTION[name]):
+            return run(graph, args)
+
+    return call
+
+
+def _liger(op: str, options: Mapping[str, Value]) -> Baseline:
+    """Liger's kernel for an op of ours by name; its functions take tensors in our order."""
+    known: dict[str, tuple[str, tuple[str, ...]]] = {
+        "rms_norm": ("liger_rms_norm", ("eps",)),
+        "layer_norm": ("liger_layer_norm", ("eps",)),
+        "softmax": ("liger_softmax", ()),
+        "swiglu": ("liger_swiglu", ()),
+    }
+    if op not in known:
+        raise NotApplicable(f"liger: has no {op}")
+    try:
+        functional = import_module("liger_kernel.transformers.functional")
+    except ImportError as error:
+        raise NotApplicable("liger: is not installed here") from error
+    name, wanted = known[op]
+    call, given = getattr(functional, name), [options[o] for o in wanted if o in options]
+    return lambda args: call(*args, *given)

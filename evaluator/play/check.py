@@ -1,0 +1,120 @@
+"""Is what a tape computes right? Played on fresh inputs, then held against an answer made later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+
+from evaluator.compare import Errors, Mismatch, compare
+from evaluator.errors import CandidateError, LabError
+from evaluator.graphs import run
+from evaluator.inputs import Case, draw, flat
+from evaluator.play.player import Player, finish
+from evaluator.play.wire import Take
+from kernel_library.spec import OpSpec, Workload
+from kernel_library.verdict import Checked
+
+Answers = tuple[torch.Tensor, ...]
+
+
+class Players:
+    """One player for each distinct recording: kernels are loaded once."""
+
+    def __init__(self, op: OpSpec, device: torch.device) -> None:
+        self.op, self.device = op, device
+        self._known: dict[str, Player] = {}
+
+    def of(self, take: Take) -> Player:
+        """The player of a take's recording."""
+        digest = take.recording.digest
+        if digest not in self._known:
+            self._known[digest] = Player(self.op, take.recording, self.device)
+        return self._known[digest]
+
+
+def check(takes: Sequence[Take], players: Players) -> Iterator[tuple[int, Errors]]:
+    """Play each take and compare. Yields the errors by number; raises `CandidateError`."""
+    for number, take in enumerate(takes):
+        yield number, check_one(take, players.of(take))
+
+
+def check_one(take: Take, player: Player) -> Errors:
+    """The errors of one take's answer. Raises `CandidateError` if it is wrong in any way."""
+    got = play_once(take, player)
+    if take.case.repeat:
+        _same_again(got, play_once(_other_poison(take), player))
+    truth, own = answers(player.op, take.at, take.case, player.device)
+    return judged(player.op, got, truth, own, take.case.poison)
+
+
+def play_once(take: Take, player: Player) -> Answers:
+    """The outputs of one call on inputs drawn for it, after a look at what else it touched."""
+    case, op = take.case, player.op
+    bound = player.bind(draw(op, take.at, case, player.device), case.poison)
+    bound.play()
+    finish(kernels(player), player.device)
+    got = tuple(tensor.clone() for tensor in bound.outputs())
+    # drawn a second time: device code has never seen these, so they are as the judge meant them
+    bound.check(draw(op, take.at, case, player.device))
+    return got
+
+
+def answers(
+    op: OpSpec, at: Workload, case: Case, device: torch.device, widen: bool = True
+) -> tuple[Answers, Answers]:
+    """The float64 truth (empty unless asked for), and what torch itself makes at its own dtypes."""
+    graph = op.reference.graphs.get(str(at))
+    if graph is None:
+        raise LabError(f"{op.name} has no graph at {at}")
+    inputs = flat(draw(op, at, case, device))
+    return run(graph, inputs, widen=True) if widen else (), run(graph, inputs)
+
+
+def judged(op: OpSpec, got: Answers, truth: Answers, own: Answers, poison: int) -> Errors:
+    """The errors of a right answer. Raises `CandidateError` for a wrong one."""
+    names = written_names(op, len(truth))
+    try:
+        return compare(got, truth, own, op.tolerance, names=names, poison=poison)
+    except Mismatch as wrong:
+        raise CandidateError("correct", wrong.reason) from wrong
+
+
+def written_names(op: OpSpec, count: int) -> tuple[str, ...]:
+    """What to call each output; nothing where lists make them more than the contract's names."""
+    names = tuple(op.written())
+    return names if len(names) == count else ()
+
+
+def kernels(player: Player) -> list[str]:
+    """The kernels that a tape launches, by name."""
+    return [launch.function for launch in player.recording.tape.launches]
+
+
+def summed(takes: Sequence[Take], found: Sequence[Errors]) -> tuple[Checked, ...]:
+    """The worst of each workload's cases, in the order in which workloads came."""
+    worst: dict[str, Checked] = {}
+    for take, errors in zip(takes, found, strict=True):
+        key = str(take.at)
+        known = worst.get(key) or Checked(take.at, 0.0, 0.0, 0)
+        worst[key] = replace(
+            known,
+            error=max(known.error, errors.error),
+            torch_error=max(known.torch_error, errors.torch_error),
+            cases=known.cases + 1,
+        )
+    return tuple(worst.values())
+
+
+def _same_again(got: Answers, again: Answers) -> None:
+    if not all(torch.equal(_raw(a), _raw(b)) for a, b in zip(got, again, strict=True)):
+        raise CandidateError("correct", "gives other bits when it is run again on the same inputs")
+
+
+def _raw(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+def _other_poison(take: Take) -> Take:
+    return replace(take, case=replace(take.case, poison=take.case.poison + 1))

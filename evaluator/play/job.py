@@ -1,0 +1,61 @@
+"""What runs in a player process, fresh for each candidate: an illegal address ends a context.
+
+Python here is ours; only device code is a stranger's. Every way to fail is a reply, and whatever
+still escapes is a lab failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from evaluator.compare import Errors
+from evaluator.errors import CandidateError, LabError, ProblemError
+from evaluator.play.check import Players, check, summed
+from evaluator.play.race import race
+from evaluator.play.wire import Reply, Request, dump_reply, load_request
+
+Progress = Callable[[int], None]
+
+
+def main(raw: bytes) -> bytes:
+    """A `Request` in, a `Reply` out."""
+    request = load_request(raw)
+    reached = 0
+
+    def at(number: int) -> None:
+        nonlocal reached
+        reached = number
+
+    try:
+        reply = _do(request, at)
+    except CandidateError as error:
+        reply = Reply(whose="candidate", stage=error.stage, reason=error.reason, take=reached)
+    except ProblemError as error:
+        reply = Reply(whose="problem", reason=str(error), take=reached)
+    except LabError as error:
+        reply = Reply(whose="lab", reason=str(error), take=reached)
+    return dump_reply(reply)
+
+
+def _do(request: Request, at: Progress) -> Reply:
+    device = gpu()
+    takes, players = request.takes(), Players(request.op, device)
+    if request.mode == "time":
+        return race(request, takes, players, at)
+    found: list[Errors] = []
+    for number, errors in check(takes, players):
+        found.append(errors)
+        at(number + 1)
+    return Reply(checked=summed(takes, found))
+
+
+def gpu() -> torch.device:
+    """The first GPU, with a context that is current. Raises `LabError` where there is none."""
+    if not torch.cuda.is_available():
+        raise LabError("no CUDA GPU is visible to the player")
+    torch.cuda.init()  # type: ignore[no-untyped-call]
+    device = torch.device("cuda", 0)
+    torch.zeros(1, device=device)
+    return device

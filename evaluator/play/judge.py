@@ -1,0 +1,78 @@
+"""The judge's end of the player: asks a fresh process, and says whose fault a failure is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+from evaluator.errors import CandidateError, LabError, ProblemError
+from evaluator.isolate import Died, Isolate
+from evaluator.play.wire import Reply, Request, Take, dump_request, load_reply, pack
+from kernel_library.device import Device
+from kernel_library.spec import OpSpec
+from kernel_library.verdict import Checked, Measurement
+
+JOB = "evaluator.play.job:main"
+#: Seconds that a process may take: a context and torch's own kernels; then each check, each race.
+START_S, CHECK_S, RACE_S = 60.0, 5.0, 30.0
+#: What an arm adds to a race: compiling, and for max-autotune trying dozens of kernels.
+ARM_S = {"compile": 90.0, "max-autotune": 300.0}
+
+
+def check_replayed(op: OpSpec, takes: Sequence[Take], isolate: Isolate) -> tuple[Checked, ...]:
+    """How right each workload's answers are, over all of its takes.
+
+    Raises `CandidateError` for a wrong answer, a write out of place, a fault or a hang of its
+    device code; `LabError` for a lost player, or a machine without a GPU.
+    """
+    sent, binaries = pack(takes)
+    request = Request("check", op, sent, binaries)
+    return _ask(request, takes, isolate, START_S + CHECK_S * len(takes)).checked
+
+
+def time_replayed(
+    op: OpSpec,
+    takes: Sequence[Take],
+    device: Device,
+    isolate: Isolate,
+    arms: Sequence[str] = ("eager", "compile"),
+) -> tuple[tuple[Measurement, ...], tuple[str, ...]]:
+    """How fast each take is, raced against the named baselines (see `baselines.BASELINES`).
+
+    Also tells, in a note each, which baselines do not exist here. Raises as `check_replayed` does,
+    and `CandidateError` at stage `light` for a time that the device's datasheet rules out.
+    """
+    sent, binaries = pack(takes)
+    request = Request("time", op, sent, binaries, device, tuple(arms))
+    each = RACE_S + sum(ARM_S.get(arm, 10.0) for arm in arms)
+    reply = _ask(request, takes, isolate, START_S + each * len(takes))
+    return reply.measured, reply.notes
+
+
+def _ask(request: Request, takes: Sequence[Take], isolate: Isolate, seconds: float) -> Reply:
+    outcome = isolate(JOB, dump_request(request), seconds)
+    if isinstance(outcome, Died):
+        raise _died(outcome, seconds)
+    try:
+        reply = load_reply(outcome.body)
+    except ValidationError as error:
+        raise LabError(f"the player's reply cannot be read: {error}") from error
+    public = takes[reply.take].at if 0 <= reply.take < len(takes) else None
+    match reply.whose:
+        case "candidate":
+            # a hidden workload stays hidden: only the contract's own are named
+            known = public if public in request.op.workloads else None
+            raise CandidateError(reply.stage, reply.reason, known)
+        case "problem":
+            raise ProblemError(reply.reason, "reference")
+        case "lab":
+            raise LabError(reply.reason)
+    return reply
+
+
+def _died(died: Died, seconds: float) -> Exception:
+    """A player reports its candidate's faults and hangs itself, so a silent death is the lab's."""
+    if died.how == "timeout":
+        return LabError(f"the player did not answer within {seconds:.0f} s: {died.text}")
+    return LabError(f"the player was lost ({died.how} {died.error}): {died.text}")

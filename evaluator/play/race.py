@@ -1,0 +1,148 @@
+"""How fast is a tape? Raced against baselines on fresh inputs, its timed outputs checked after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from evaluator.errors import LabError, ProblemError
+from evaluator.inputs import Inputs, draw
+from evaluator.play.baselines import NotApplicable, baseline
+from evaluator.play.check import Players, answers, judged, kernels
+from evaluator.play.memory import storage
+from evaluator.play.player import Bound, Player, finish, named
+from evaluator.play.statistics import Plan, Summary, plan, possible, summary
+from evaluator.play.timing import Arm, Clock, capture
+from evaluator.play.wire import Reply, Request, Take
+from kernel_library.device import Device
+from kernel_library.spec import OpSpec
+from kernel_library.verdict import Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """Where a race is held: takes that differ in their seed alone, each with memory of its own."""
+
+    player: Player
+    takes: tuple[Take, ...]
+    bounds: tuple[Bound, ...]
+    plan: Plan
+
+
+def race(
+    request: Request, takes: Sequence[Take], players: Players, at: Callable[[int], None]
+) -> Reply:
+    """Measure each take. Raises `CandidateError` for wrong outputs or an impossible time."""
+    if request.device is None:
+        raise LabError("times need a calibrated device to be held against")
+    clock = Clock(players.device, request.device.l2_bytes)
+    measured: list[Measurement] = []
+    notes: dict[str, None] = {}
+    for number, take in enumerate(takes):
+        at(number)
+        track = lay(take, players.of(take), clock, request.device)
+        # the candidate is captured, and so has run, before any answer is on the device
+        mine = capture("candidate", [bound.play for bound in track.bounds], track.plan)
+        rivals = list(_rivals(track, request.arms, notes))
+        found = [summary(s) for s in clock.race([mine, *rivals], request.seconds)]
+        times = {arm.name: s.middle for arm, s in zip(rivals, found[1:], strict=True)}
+        del rivals
+        examine(track, mine)
+        measured.append(_measurement(take, players.op, request.device, found[0], times))
+    return Reply(measured=tuple(measured), notes=tuple(notes))
+
+
+def lay(take: Take, player: Player, clock: Clock, device: Device) -> Track:
+    """Memory for as many calls as the race rotates over, sized by a first look at one call."""
+    first = player.bind(draw(player.op, take.at, take.case, player.device), take.case.poison)
+    first.play()
+    finish(kernels(player), player.device)
+    probe = capture("candidate", [first.play], Plan(1, 1))
+    once_us = min(clock.samples([probe], [0] * 3)[0])
+    # the judge's own inputs, which baselines read, and the candidate's copies
+    given = sum(storage(tensor).numel() for tensor in first.given.values())
+    free, _ = torch.cuda.mem_get_info(player.device)
+    chosen = plan(2 * given + first.made.memory.numel(), device.l2_bytes, free, once_us)
+    takes = tuple(
+        replace(take, case=replace(take.case, seed=take.case.seed + i)) for i in range(chosen.sets)
+    )
+    bounds = tuple(
+        player.bind(draw(player.op, t.at, t.case, player.device), t.case.poison) for t in takes
+    )
+    return Track(player, takes, bounds, chosen)
+
+
+def _rivals(track: Track, names: Sequence[str], notes: dict[str, None]) -> Iterator[Arm]:
+    """The baselines that run here; `notes` gains why each other one does not."""
+    at, player = track.takes[0].at, track.player
+    for name in names:
+        try:
+            call = baseline(name, player.op, at, player.device)
+            acts = [_on(call, bound) for bound in track.bounds]
+            yield capture(name, acts, track.plan)
+        except NotApplicable as why:
+            notes[str(why)] = None
+        except (RuntimeError, ProblemError) as error:
+            notes[f"{name}: cannot be captured: {str(error).splitlines()[0][:200]}"] = None
+
+
+def _on(call: Callable[[Sequence[torch.Tensor]], object], bound: Bound) -> Callable[[], object]:
+    inputs = list(bound.given.values())
+    return lambda: call(inputs)
+
+
+def examine(track: Track, mine: Arm) -> None:
+    """Look at what the timed calls left, at both ends of the rotation.
+
+    In-place ops have moved on with every replay: they start again and are replayed once more.
+    """
+    player, last = track.player, track.plan.calls * len(mine.graphs) - 1
+    for number in sorted({0, last}):
+        bound, take = track.bounds[number], track.takes[number]
+        if player.op.mutates:
+            bound.restore()
+            bound.poison(take.case.poison)
+            mine.graphs[number // track.plan.calls].replay()
+            finish(kernels(player), player.device)
+        bound.check(draw(player.op, take.at, take.case, player.device))
+        judge_outputs(player.op, take, bound)
+
+
+def judge_outputs(op: OpSpec, take: Take, bound: Bound) -> None:
+    """Compare with the truth; with torch's own answer where float64 does not fit on the device."""
+    device, got = bound.player.device, bound.outputs()
+    try:
+        truth, own = answers(op, take.at, take.case, device)
+    except ProblemError as error:
+        if not isinstance(error.__cause__, torch.OutOfMemoryError):
+            raise
+        torch.cuda.empty_cache()
+        own = answers(op, take.at, take.case, device, widen=False)[1]
+        truth = tuple(t.double() if t.is_floating_point() else t for t in own)
+    judged(op, got, truth, own, take.case.poison)
+
+
+def _measurement(
+    take: Take, op: OpSpec, device: Device, mine: Summary, times: Mapping[str, float]
+) -> Measurement:
+    inputs = draw(op, take.at, take.case, "cuda")
+    cost = op.cost(take.at, counted(op, inputs))
+    least = possible(mine.low, cost, device)
+    return Measurement(
+        take.at, mine.middle, mine.low, mine.high, least.time_us, least.bound, baselines=times
+    )
+
+
+def counted(op: OpSpec, inputs: Inputs) -> dict[str, int]:
+    """The numbers that only data know: how many experts are hit, how many labels count."""
+    tensors = dict(named(inputs))
+    return {
+        name: int(
+            len(torch.unique(tensors[count.of]))
+            if count.kind == "distinct"
+            else tensors[count.of].sum()
+        )
+        for name, count in op.counts.items()
+    }

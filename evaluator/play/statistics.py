@@ -1,0 +1,97 @@
+"""The arithmetic of timing: how much to run, in which order, and what the samples say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from statistics import median
+
+from evaluator.errors import CandidateError
+from kernel_library.device import Device, Floor, floor
+from kernel_library.spec import Cost
+
+#: Distinct input and output sets exceed this many times the L2.
+ROTATE = 5
+#: A sample lasts at least this long, in microseconds: below it, events time themselves.
+SHORTEST_US = 20.0
+MOST_SETS = 64
+#: The share of free memory that timing may take.
+SHARE = 0.4
+#: Faster than this share of the datasheet's own time is a fault, not a record.
+IMPOSSIBLE = 0.9
+ROUNDS = (10, 120)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many distinct sets of buffers to rotate over, and how many calls make one sample."""
+
+    sets: int
+    calls: int
+
+    @property
+    def groups(self) -> list[range]:
+        """The sets of each sample: every sample but the last leftover has `calls` of them."""
+        count = max(1, self.sets // self.calls)
+        return [range(i * self.calls, (i + 1) * self.calls) for i in range(count)]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A median and its 20-80 % range."""
+
+    middle: float
+    low: float
+    high: float
+
+
+def plan(set_bytes: int, l2_bytes: int, free_bytes: int, time_us: float) -> Plan:
+    """Enough sets that none is in L2 when it comes round again, as far as memory goes."""
+    wanted = ceil(ROTATE * l2_bytes / max(1, set_bytes)) + 1
+    affordable = int(SHARE * free_bytes / max(1, set_bytes))
+    sets = max(1, min(wanted, affordable, MOST_SETS))
+    return Plan(sets, max(1, min(sets, ceil(SHORTEST_US / max(0.1, time_us)))))
+
+
+def rounds(budget_us: float, sample_us: Sequence[float]) -> int:
+    """How many rounds over all arms fit in the budget, within sane limits; an even number."""
+    least, most = ROUNDS
+    count = int(budget_us / max(1.0, sum(sample_us)))
+    return max(least, min(most, count)) // 2 * 2
+
+
+def order(arms: int, rounds: int) -> list[int]:
+    """ABBA: there and back, so that a drift falls on all arms alike."""
+    there = list(range(arms))
+    return [arm for i in range(rounds) for arm in (there if i % 2 == 0 else there[::-1])]
+
+
+def summary(samples: Sequence[float]) -> Summary:
+    """Median, 20th and 80th percentile, by linear interpolation. Raises ValueError for none."""
+    ranked = sorted(samples)
+    return Summary(median(ranked), _quantile(ranked, 0.2), _quantile(ranked, 0.8))
+
+
+def _quantile(ranked: Sequence[float], share: float) -> float:
+    at = share * (len(ranked) - 1)
+    below = int(at)
+    above = min(below + 1, len(ranked) - 1)
+    return ranked[below] + (at - below) * (ranked[above] - ranked[below])
+
+
+def possible(time_us: float, cost: Cost, device: Device) -> Floor:
+    """The measured floor. Raises `CandidateError` for a time that no hardware allows."""
+    limit = floor(cost, device.datasheet)
+    if time_us < IMPOSSIBLE * limit.time_us:
+        raise CandidateError(
+            "light",
+            f"is faster than {device.name} can move or compute this much ({limit.bound}): it"
+            " leaves out a part of the work, or the contract counts too much",
+        )
+    return floor(cost, device.measured)
+
+
+def noise(pairs: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """The A/A spread by size class: how far apart two medians of one kernel are, as a share."""
+    return {name: max(medians) / min(medians) - 1 for name, medians in pairs.items()}

@@ -1,0 +1,102 @@
+"""The clock: CUDA graphs on a cold L2, arms in turn, events around each sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+
+from evaluator.play import cuda
+from evaluator.play.player import blamed, finish
+from evaluator.play.statistics import Plan, order, rounds
+
+Act = Callable[[], object]
+#: The flush is this many times the L2: a line that was there before it is there no more.
+FLUSH = 2.5
+#: How long to run the measured work before measuring, in seconds: clocks settle.
+WARM_S = 0.15
+#: Samples that are under way at a time, so that the host stays ahead of the device.
+BLOCK = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """Something to time: one call for each set of buffers, captured in graphs.
+
+    `kept` holds what the captured calls returned, so that no two of them share memory.
+    """
+
+    name: str
+    graphs: tuple[torch.cuda.CUDAGraph, ...]
+    calls: int
+    kept: tuple[object, ...] = ()
+
+
+def capture(name: str, acts: Sequence[Act], plan: Plan) -> Arm:
+    """An arm from a call for each set. Each call runs once first, so that nothing is left lazy.
+
+    Raises RuntimeError for a call that cannot be captured: it waits for the device, say.
+    """
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for act in acts:
+            act()
+    torch.cuda.current_stream().wait_stream(side)
+    pool, kept, graphs = torch.cuda.graph_pool_handle(), [], []
+    for group in plan.groups:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            kept += [acts[i]() for i in group]
+        graphs.append(graph)
+    return Arm(name, tuple(graphs), plan.calls, tuple(kept))
+
+
+class Clock:
+    """Times arms on one device, from a cold L2."""
+
+    def __init__(self, device: torch.device, l2_bytes: int) -> None:
+        self.device = device
+        self._flush = torch.zeros(int(FLUSH * l2_bytes), dtype=torch.uint8, device=device)
+
+    def warm(self, arms: Sequence[Arm], seconds: float = WARM_S) -> None:
+        """Run the arms in turn for a while."""
+        until = perf_counter() + seconds
+        while perf_counter() < until:
+            for arm in arms:
+                for graph in arm.graphs:
+                    graph.replay()
+            self._wait(arms)
+
+    def samples(self, arms: Sequence[Arm], turns: Sequence[int]) -> list[list[float]]:
+        """Microseconds a call, for each arm the samples it had in these turns, in order."""
+        found: list[list[float]] = [[] for _ in arms]
+        for first in range(0, len(turns), BLOCK):
+            blamed("the candidate", cuda.reset_persisting_l2)
+            block = turns[first : first + BLOCK]
+            marks = [self._sample(arms[turn], first + i) for i, turn in enumerate(block)]
+            self._wait(arms)
+            for turn, (start, end) in zip(block, marks, strict=True):
+                found[turn].append(start.elapsed_time(end) * 1e3 / arms[turn].calls)
+        return found
+
+    def race(self, arms: Sequence[Arm], budget_s: float) -> list[list[float]]:
+        """Samples of all arms in interleaved ABBA blocks, about as many as the budget allows."""
+        self.warm(arms)
+        first = self.samples(arms, order(len(arms), 2))
+        # a sample costs its calls, and about 60 us of flush and events
+        each = [min(s) * arm.calls + 60 for s, arm in zip(first, arms, strict=True)]
+        return self.samples(arms, order(len(arms), rounds(budget_s * 1e6, each)))
+
+    def _sample(self, arm: Arm, number: int) -> tuple[torch.cuda.Event, torch.cuda.Event]:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        self._flush.fill_(number % 251)
+        start.record()
+        arm.graphs[number % len(arm.graphs)].replay()
+        end.record()
+        return start, end
+
+    def _wait(self, arms: Sequence[Arm]) -> None:
+        finish([arms[0].name], self.device)
