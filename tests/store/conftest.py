@@ -1,0 +1,85 @@
+"""Each test of the store runs over SQLite and, where a server answers, over PostgreSQL.
+
+The server is at KERNELWRIGHT_TEST_POSTGRES, or the local one with its user `postgres`.
+"""
+
+import os
+import secrets
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy
+from sqlalchemy.exc import OperationalError
+
+from kernel_library.store import Store
+from kernel_library.store.database import connect
+
+LOCAL = "postgresql+psycopg://postgres@127.0.0.1:5432/postgres"
+
+
+class Clock:
+    """A clock that stands until it is turned."""
+
+    def __init__(self) -> None:
+        self.time = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.time
+
+    def turn(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The address of an empty database."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/store.db"
+        return
+    server = postgres()
+    name = f"kernelwright_test_{secrets.token_hex(6)}"
+    try:
+        run(server, f"CREATE DATABASE {name}")
+        yield server.url.set(database=name).render_as_string(hide_password=False)
+        run(server, f"DROP DATABASE {name} WITH (FORCE)")
+    finally:
+        server.dispose()
+
+
+@pytest.fixture
+def store(url: str, tmp_path: Path, clock: Clock) -> Iterator[Store]:
+    """An empty store at head, whose clock is `clock`."""
+    store = Store(connect(url, clock), tmp_path / "artifacts")
+    store.migrate()
+    yield store
+    store.close()
+
+
+def postgres() -> sqlalchemy.Engine:
+    """The server, or a skip that says why there is none; one that was named must answer."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed: PostgreSQL not tested")
+    named = os.environ.get("KERNELWRIGHT_TEST_POSTGRES")
+    url = sqlalchemy.make_url(named or LOCAL).set(drivername="postgresql+psycopg")
+    server = sqlalchemy.create_engine(
+        url, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": 3}
+    )
+    try:
+        run(server, "SELECT 1")
+    except OperationalError as error:
+        server.dispose()
+        if named:
+            raise
+        pytest.skip(f"no PostgreSQL at {LOCAL}, its half is NOT TESTED: {error.orig}")
+    return server
+
+
+def run(server: sqlalchemy.Engine, statement: str) -> None:
+    with server.connect() as connection:
+        connection.execute(sqlalchemy.text(statement))
