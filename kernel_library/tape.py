@@ -15,6 +15,12 @@ from pydantic import JsonValue
 
 from kernel_library.verdict import KernelFacts
 
+#: The aten calls that any launcher may make beside its launches: they move or fill, no more.
+FREE_CALLS = frozenset({
+    "fill_", "zero_", "copy_", "clone", "_to_copy", "zeros", "zeros_like", "new_zeros", "ones",
+    "ones_like", "new_ones", "full", "full_like", "new_full",
+})  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Buffer:

@@ -1,0 +1,46 @@
+"""What the compiler made of a kernel, read off the binary with the tools in Triton's own wheel."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import triton
+
+from kernel_library.verdict import KernelFacts
+
+_USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
+_MATMUL = re.compile(r"\b(?:wgmma\.mma_async|mma\.sync|tcgen05\.mma)\b")
+
+
+def kernel_facts(compiled: Any, target: str) -> KernelFacts:  # noqa: ANN401 - a CompiledKernel
+    """Registers per thread, bytes spilled per thread, shared memory, matrix instructions in PTX."""
+    registers, spills = _usage(compiled.kernel)
+    return KernelFacts(
+        name=compiled.name,
+        target=target,
+        registers=registers,
+        spills=spills,
+        shared_bytes=compiled.metadata.shared,
+        num_warps=compiled.metadata.num_warps,
+        matmul_instructions=len(_MATMUL.findall(compiled.asm.get("ptx", ""))),
+    )
+
+
+def _usage(binary: bytes) -> tuple[int, int]:
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(binary)
+        file.flush()
+        command = [str(tool), "--dump-resource-usage", file.name]
+        told = subprocess.run(
+            command, capture_output=True, text=True, timeout=30, check=True
+        ).stdout
+    found = _USAGE.search(told)
+    if found is None:
+        raise RuntimeError(f"cuobjdump said nothing of resources: {told[-200:]!r}")
+    registers, stack, _, local = map(int, found.groups())
+    return registers, max(stack, local)

@@ -1,0 +1,157 @@
+"""The judge's end of recording: asks, checks what comes back, and says whose fault a failure is."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
+
+from pydantic import ValidationError
+
+from evaluator.errors import CandidateError, LabError
+from evaluator.inputs import Case, places
+from evaluator.isolate import Died, Isolate
+from evaluator.record.request import Answer, Asked, Failed, Placed, Point, answer_json, asked_json
+from kernel_library.candidate import Candidate
+from kernel_library.spec import OpSpec, Workload
+from kernel_library.tape import FREE_CALLS, Call, Recording, Tape
+from kernel_library.verdict import Stage
+
+JOB = "evaluator.record.job:main"
+#: The configuration key that chooses among the candidate's own `@triton.autotune` settings.
+AUTOTUNE = "AUTOTUNE"
+#: A first compile takes about half a second, a large matmul several; a machine may be busy.
+SECONDS, SECONDS_A_POINT = 60.0, 5.0
+
+Request = tuple[Workload, Case]
+
+
+def record(
+    op: OpSpec, candidate: Candidate, requests: Sequence[Request], isolate: Isolate, arch: int = 90
+) -> tuple[Recording, ...]:
+    """A recording for each request, compiled for the architecture; no GPU and no data needed.
+
+    Raises CandidateError (stages `record`, `resources`) and LabError.
+    """
+    answer = _ask(op, candidate, requests, isolate, arch)
+    if answer.failed:
+        raise _theirs(answer.failed)
+    if len(answer.tapes) != len(requests):
+        raise CandidateError("record", "the recorder's answer was tampered with")
+    binaries = _binaries(answer)
+    for tape, (at, _) in zip(answer.tapes, requests, strict=True):
+        _check(op, at, tape)
+    return tuple(
+        Recording(tape, {launch.binary: binaries[launch.binary] for launch in tape.launches})
+        for tape in answer.tapes
+    )
+
+
+def variants(op: OpSpec, candidate: Candidate, isolate: Isolate) -> tuple[Candidate, ...]:
+    """One candidate for each setting of its own autotuner; itself where it has none."""
+    first = (op.workloads[0], Case(seed=0))
+    answer = _ask(op, candidate, [first], isolate, 90)
+    if answer.failed:
+        raise _theirs(answer.failed)
+    if answer.configs < 2:
+        return (candidate,)
+    return tuple(
+        replace(candidate, config={**candidate.config, AUTOTUNE: pick})
+        for pick in range(min(answer.configs, 64))
+    )
+
+
+def _ask(
+    op: OpSpec, candidate: Candidate, requests: Sequence[Request], isolate: Isolate, arch: int
+) -> Answer:
+    config = candidate.config
+    asked = Asked(
+        candidate.source,
+        candidate.entry,
+        tuple(_point(op, candidate, at, case) for at, case in requests),
+        lists=tuple(name for name, t in op.inputs.items() if t.count is not None),
+        arch=arch,
+        pick=config.get(AUTOTUNE, 0),
+    )
+    seconds = SECONDS + SECONDS_A_POINT * len(requests)
+    outcome = isolate(JOB, asked_json.dump_json(asked), seconds)
+    if isinstance(outcome, Died):
+        raise _died(outcome, seconds)
+    try:
+        return answer_json.validate_json(outcome.body)
+    except ValidationError as error:
+        raise CandidateError("record", "the recorder's answer was tampered with") from error
+
+
+def _point(op: OpSpec, candidate: Candidate, at: Workload, case: Case) -> Point:
+    inputs = {
+        name: tuple(
+            Placed(p.shape, p.stride, p.offset, p.room, op.dtype(op.inputs[name], at))
+            for p in where
+        )
+        for name, where in places(op, at, case).items()
+    }
+    config = {k: v for k, v in candidate.config_at(at).items() if k != AUTOTUNE}
+    return Point(inputs, op.option_values(at), config)
+
+
+def _died(died: Died, seconds: float) -> Exception:
+    match died.how:
+        case "timeout":
+            return CandidateError("record", f"the launcher did not return within {seconds:.0f} s")
+        case "overflow":
+            return CandidateError("record", "the launcher wrote more than the recorder accepts")
+        case "raised":
+            return LabError(f"the recorder failed: {died.error}: {died.text}")
+    return CandidateError("record", "the launcher ended its own process, or ran out of memory")
+
+
+def _theirs(failed: Failed) -> CandidateError:
+    stage: Stage = "resources" if failed.error == "OutOfResources" else "record"
+    where = f"line {failed.line}: " if failed.line else ""
+    return CandidateError(stage, f"{where}{failed.error}: {failed.message}")
+
+
+def _binaries(answer: Answer) -> dict[str, bytes]:
+    binaries = {digest: b64decode(text) for digest, text in answer.binaries.items()}
+    used = {launch.binary for tape in answer.tapes for launch in tape.launches}
+    honest = all(sha256(body).hexdigest() == digest for digest, body in binaries.items())
+    if not honest or not used <= binaries.keys():
+        raise CandidateError("record", "the recorder's answer was tampered with")
+    return binaries
+
+
+def _check(op: OpSpec, at: Workload, tape: Tape) -> None:
+    """The tape keeps the contract: it launches, returns what it must, calls only what it may."""
+    public = at if at in op.workloads else None
+    if not tape.launches and not _is_empty(op, at):
+        raise CandidateError("record", "no Triton kernel was launched", public)
+    for step in tape.steps:
+        if isinstance(step, Call) and not _may_call(step.op, op.allows):
+            remedy = "launch a kernel for it, or have the problem allow it"
+            raise CandidateError(
+                "record", f"calls {step.op}, which this problem bars: {remedy}", public
+            )
+    names = op.names(at)
+    wanted = [(s, op.dtype(t, at)) for t in op.outputs.values() for s in t.shapes(names)]
+    if len(tape.outputs) != len(wanted):
+        told = f"returns {len(tape.outputs)} tensors where the contract has {len(wanted)}"
+        raise CandidateError("record", told, public)
+    for name, view, (shape, dtype) in zip(op.outputs, tape.outputs, wanted, strict=False):
+        if view.shape != shape or view.dtype != dtype:
+            told = f"{name} is {view.dtype} {list(view.shape)}, not {dtype} {list(shape)}"
+            hidden = f"{name} has a wrong shape or dtype at some sizes"
+            raise CandidateError("record", told if public else hidden, public)
+        if tape.buffers[view.buffer].role == "input":
+            raise CandidateError("record", f"{name} shares memory with an input", public)
+
+
+def _is_empty(op: OpSpec, at: Workload) -> bool:
+    names = op.names(at)
+    return all(0 in shape for t in op.written().values() for shape in t.shapes(names))
+
+
+def _may_call(name: str, allows: Sequence[str]) -> bool:
+    base = name.removeprefix("aten.").split(".")[0]
+    return base in FREE_CALLS or base in allows or name in allows

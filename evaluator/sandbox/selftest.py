@@ -1,0 +1,101 @@
+"""What a confined child finds around it: `kernelwright doctor` asks, and so do the tests."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import json
+import os
+import socket
+from pathlib import Path
+
+_PR_SET_NAME = 15
+
+
+def look(_: bytes) -> bytes:
+    """Tell what can be seen and done from inside, as JSON."""
+    return json.dumps(
+        {
+            "pid": os.getpid(),
+            "environment": sorted(os.environ),
+            "root": sorted(p.name for p in Path("/").iterdir()),
+            "tmp": [p.name for p in Path("/tmp").iterdir()],
+            "processes": [p.name for p in Path("/proc").iterdir() if p.name.isdigit()],
+            "can_write": _can_write(Path(__file__).parent / "planted"),
+            "can_connect": _can_connect(),
+            "can_mount": _can_mount(),
+        }
+    ).encode()
+
+
+def _can_write(path: Path) -> bool:
+    try:
+        path.write_text("planted")
+    except OSError:
+        return False
+    path.unlink()
+    return True
+
+
+def _can_mount() -> bool:
+    mounted: int = ctypes.CDLL(None).mount(b"tmpfs", b"/tmp", b"tmpfs", 0, None)
+    return mounted == 0
+
+
+def _can_connect() -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", 6379), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def hang(_: bytes) -> bytes:
+    """Never return."""
+    while True:
+        pass
+
+
+def leave(_: bytes) -> bytes:
+    """End the process without an answer."""
+    os._exit(0)
+
+
+def raise_error(_: bytes) -> bytes:
+    """Raise."""
+    raise ValueError("as asked")
+
+
+def fork_and_hang(_: bytes) -> bytes:
+    """Leave a grandchild behind that hangs too, in a session of its own."""
+    if os.fork() == 0:
+        os.setsid()
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, b"kw-orphan", 0, 0, 0)
+    return hang(b"")
+
+
+def eat_memory(_: bytes) -> bytes:
+    """Ask for memory without end."""
+    eaten = []
+    while True:
+        eaten.append(bytearray(256 << 20))
+
+
+def fork_bomb(_: bytes) -> bytes:
+    """Fork without end."""
+    while True:
+        os.fork()
+
+
+def fill_disk(_: bytes) -> bytes:
+    """Write files without end."""
+    for number in itertools.count():
+        Path(f"/tmp/{number}").write_bytes(bytes(64 << 20))
+    return b""
+
+
+def chatter(_: bytes) -> bytes:
+    """Print more than anybody would read."""
+    for _line in range(20_000):
+        os.write(1, b"chatter " * 16)
+    return b""

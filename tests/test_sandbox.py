@@ -1,0 +1,107 @@
+"""What a stranger's process can see and do, and how it ends."""
+
+import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from evaluator.isolate import Died, Done
+from evaluator.sandbox import Zygote, sandbox_level
+
+SELFTEST = "evaluator.sandbox.selftest"
+needs_namespaces = pytest.mark.skipif(
+    sandbox_level() != "namespaces", reason="this host allows no namespaces: confinement not tested"
+)
+
+
+@pytest.fixture(scope="module")
+def zygote():
+    os.environ["CANARY_SECRET"] = "canary"
+    with Zygote(preload=()) as started:
+        yield started
+    del os.environ["CANARY_SECRET"]
+
+
+def look(zygote: Zygote) -> dict:
+    done = zygote(f"{SELFTEST}:look", b"", 30)
+    assert isinstance(done, Done), done
+    return json.loads(done.body)
+
+
+@needs_namespaces
+def test_a_confined_child_sees_nothing_of_the_host(zygote):
+    seen = look(zygote)
+    assert not {"CANARY_SECRET", "KERNELWRIGHT_LLM_KEY"} & set(seen["environment"])
+    assert seen["tmp"] == [] and seen["processes"] == [] and seen["pid"] == 1
+    assert not {"home", "var", "srv", "mnt"} & set(seen["root"])
+
+
+@needs_namespaces
+def test_a_confined_child_cannot_write_outside_or_connect(zygote):
+    seen = look(zygote)
+    assert not seen["can_write"] and not seen["can_connect"]
+
+
+@needs_namespaces
+def test_a_confined_child_holds_no_capability_and_cannot_gain_one(zygote):
+    assert look(zygote)["can_mount"] is False
+
+
+@pytest.mark.parametrize(
+    ("job", "how"),
+    [
+        ("hang", "timeout"),
+        ("leave", "killed"),
+        ("raise_error", "raised"),
+        ("fork_and_hang", "timeout"),
+    ],
+)
+def test_each_way_to_end_is_named_in_bounded_time(zygote, job, how):
+    started = time.monotonic()
+    died = zygote(f"{SELFTEST}:{job}", b"", 2)
+    assert isinstance(died, Died) and died.how == how, died
+    assert time.monotonic() - started < 12
+
+
+@needs_namespaces
+def test_killing_a_child_kills_all_that_it_started(zygote):
+    zygote(f"{SELFTEST}:fork_and_hang", b"", 1)
+    assert [p.name for p in Path("/proc").glob("[0-9]*") if name_of(p) == "kw-orphan"] == []
+
+
+def name_of(process: Path) -> str:
+    try:
+        return (process / "comm").read_text().strip()
+    except OSError:
+        return "gone"
+
+
+@pytest.mark.parametrize("job", ["eat_memory", "fork_bomb", "fill_disk"])
+@needs_namespaces
+def test_a_bomb_is_contained_and_the_next_job_is_unaffected(zygote, job):
+    died = zygote(f"{SELFTEST}:{job}", b"", 20)
+    assert isinstance(died, Died), died
+    assert isinstance(zygote(f"{SELFTEST}:look", b"", 30), Done)
+
+
+def test_endless_output_is_cut(zygote):
+    done = zygote(f"{SELFTEST}:chatter", b"", 20)
+    assert isinstance(done, Done) and len(done.log) <= 4000
+
+
+def test_jobs_run_side_by_side(zygote):
+    with ThreadPoolExecutor(4) as pool:
+        hung = pool.submit(zygote, f"{SELFTEST}:hang", b"", 3)
+        started = time.monotonic()
+        assert isinstance(zygote(f"{SELFTEST}:look", b"", 30), Done)
+        assert time.monotonic() - started < 2.5
+        assert hung.result().how == "timeout"
+
+
+def test_a_lost_zygote_is_started_again(zygote):
+    zygote._process.kill()
+    zygote._process.wait()
+    assert isinstance(zygote(f"{SELFTEST}:look", b"", 30), Done)
