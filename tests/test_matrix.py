@@ -1,0 +1,195 @@
+"""A candidate is judged at the public workloads and at hidden ones that a secret decides."""
+
+import pytest
+
+from evaluator.compare import Errors
+from evaluator.inputs import LAYOUTS, bendable, places, size_of
+from evaluator.matrix import (
+    INTERPRETED,
+    REPLAYED,
+    constants,
+    describe,
+    free_axes,
+    is_public,
+    matrix,
+    shown,
+    smoke,
+    tally,
+)
+from evaluator.values import VALUES
+from kernel_library.recipe import Index
+from kernel_library.spec import OpSpec, Option, Tensor, Workload, grid
+
+DTYPES = ("float32", "bfloat16")
+ROWS = OpSpec(
+    "rows",
+    {"x": Tensor("M N"), "w": Tensor("N")},
+    {"y": Tensor("M N")},
+    grid("M N", {"check": [(1, 1), (3, 127), (18, 78)], "measure": [(8192, 4096)]}, DTYPES),
+)
+GEMM = OpSpec(
+    "gemm",
+    {"a": Tensor("M K"), "b": Tensor("K N")},
+    {"c": Tensor("M N")},
+    grid("M N K", {"check": [(16, 32, 64), (3, 16, 32)]}, ("float16",)),
+    constraints=("K % 16 == 0",),
+)
+ATTENTION = OpSpec(
+    "attention",
+    {"q": Tensor("H S D"), "k": Tensor("G S D")},
+    {"o": Tensor("H S D")},
+    tuple(
+        Workload({"H": h, "G": g, "S": s, "D": 16}, {"T": "float16"}, options={"causal": c})
+        for h, g, s, c in [(4, 2, 33, True), (8, 1, 64, False)]
+    ),
+    options={"causal": Option(True, (True, False))},
+    constraints=("H % G == 0",),
+)
+LISTS = OpSpec(
+    "update",
+    {"p": Tensor("S", "float32", count="2")},
+    {},
+    (Workload({"S": (3, 70)}, {}), Workload({"S": (1, 5)}, {})),
+    mutates=("p",),
+)
+OPS = (ROWS, GEMM, ATTENTION, LISTS)
+names = {"ids": lambda op: getattr(op, "name", None)}
+
+
+@pytest.mark.parametrize("budget", [INTERPRETED, REPLAYED], ids=["interpreted", "replayed"])
+@pytest.mark.parametrize("op", OPS, **names)
+def test_a_matrix_follows_from_its_secret(op, budget):
+    assert matrix(op, "B = 64", 7, budget) == matrix(op, "B = 64", 7, budget)
+    assert matrix(op, "B = 64", 7, budget) != matrix(op, "B = 64", 8, budget)
+
+
+@pytest.mark.parametrize("budget", [INTERPRETED, REPLAYED], ids=["interpreted", "replayed"])
+@pytest.mark.parametrize("op", OPS, **names)
+def test_every_workload_is_legal_and_fits(op, budget):
+    points = matrix(op, "BLOCK = 64", 3, budget)
+    hidden = [at for at, _ in points if not is_public(op, at)]
+    assert hidden
+    assert all(op.is_legal(at) for at, _ in points)
+    assert all(0 < size_of(op, at) <= budget.elements for at in hidden)
+    assert {str(at) for at in op.workloads if at.role == "check"} <= {str(at) for at, _ in points}
+
+
+@pytest.mark.parametrize("op", OPS, **names)
+def test_all_layouts_and_value_classes_are_met(op):
+    cases = [case for _, case in matrix(op, "", 3, INTERPRETED)]
+    assert {c.values for c in cases} == (
+        set(VALUES) if bendable(op, op.workloads[0]) else {"recipe"}
+    )
+    flat = {"transposed", "expanded"} if op is LISTS else set()
+    assert {c.layout for c in cases} == set(LAYOUTS) - flat
+    assert any(c.repeat for c in cases)
+    assert {c.poison for c in cases} == {0, 1}
+
+
+def test_a_case_with_a_layout_has_that_layout():
+    for at, case in matrix(ROWS, "", 5, REPLAYED):
+        if case.layout != "contiguous":
+            spots = [s for spot in places(ROWS, at, case).values() for s in spot]
+            assert any(s.offset or s.stride[-1] != 1 or 0 in s.stride for s in spots)
+
+
+def test_a_replay_bends_every_input_and_the_interpreter_the_first():
+    assert {c.on for _, c in matrix(GEMM, "", 1, REPLAYED)} == {0, 1}
+    assert {c.on for _, c in matrix(GEMM, "", 1, INTERPRETED)} == {0}
+
+
+def test_each_free_axis_meets_one_and_the_edges_of_the_sources_tiles():
+    for secret in range(5):
+        points = matrix(GEMM, "BLOCK_M = 32", secret, INTERPRETED, hints=[16])
+        hidden = [at.dims for at, _ in points if not is_public(GEMM, at)]
+        for axis in "MN":
+            assert any(dims[axis] == 1 for dims in hidden)
+            assert any(dims[axis] in (15, 17, 31, 33) for dims in hidden)
+
+
+def test_an_axis_that_the_op_fixes_is_left_alone():
+    assert free_axes(ATTENTION) == ("H", "G", "S")
+    points = matrix(ATTENTION, "B = 8", 3, REPLAYED)
+    assert {at.dims["D"] for at, _ in points} == {16}
+
+
+def test_options_vary_among_their_choices():
+    hidden = [at for at, _ in matrix(ATTENTION, "", 3, REPLAYED) if not is_public(ATTENTION, at)]
+    assert {at.options["causal"] for at in hidden} == {True, False}
+
+
+def test_every_dtype_meets_hidden_sizes():
+    hidden = [at for at, _ in matrix(ROWS, "", 3, INTERPRETED) if not is_public(ROWS, at)]
+    assert {at.dtypes["T"] for at in hidden} == set(DTYPES)
+
+
+def test_a_list_argument_keeps_its_length_and_gets_unequal_sizes():
+    hidden = [at for at, _ in matrix(LISTS, "", 3, REPLAYED) if not is_public(LISTS, at)]
+    assert {len(at.dims["S"]) for at in hidden} == {2}
+    assert any(len(set(at.dims["S"])) == 2 for at in hidden)
+
+
+def test_empty_axes_come_only_when_asked_for():
+    assert all(0 not in at.dims.values() for at, _ in matrix(ROWS, "", 3, REPLAYED))
+    points = matrix(ROWS, "", 3, REPLAYED, empty=True)
+    assert {a for at, _ in points for a, n in at.dims.items() if n == 0} == {"M", "N"}
+
+
+def test_an_op_of_one_size_and_no_float_is_judged_at_that_size():
+    op = OpSpec(
+        "ids",
+        {"i": Tensor("N", "int64", Index("N"))},
+        {"o": Tensor("N", "int64")},
+        (Workload({"N": 8}, {}),),
+    )
+    points = matrix(op, "", 1, INTERPRETED)
+    assert {str(at) for at, _ in points} == {"N8"}
+    assert {c.values for _, c in points} == {"recipe"}
+
+
+def test_an_op_too_large_for_a_budget_is_judged_at_its_smallest():
+    op = OpSpec(
+        "big",
+        {"x": Tensor("M")},
+        {"y": Tensor("M")},
+        grid("M", {"check": [(1 << 20,), (1 << 19,)]}, ("float32",)),
+    )
+    public = {at.dims["M"] for at, _ in matrix(op, "", 1, INTERPRETED) if is_public(op, at)}
+    assert public == {1 << 19}
+
+
+def test_smoke_is_the_first_check_workload():
+    at, case = smoke(ROWS)
+    assert at == ROWS.workloads[0]
+    assert (case.layout, case.values) == ("contiguous", "recipe")
+
+
+def test_constants_are_the_sizes_a_source_names():
+    assert constants("BLOCK: int = 64\nf(x, num_warps=8, B=1 << 7, y=2.5, z=True)") == {64, 8, 7}
+    assert constants("not python (") == set()
+
+
+def test_a_hidden_size_is_never_shown_or_described():
+    points = matrix(ROWS, "B = 32", 3, REPLAYED)
+    at, case = next((at, c) for at, c in points if not is_public(ROWS, at))
+    assert shown(ROWS, at) is None
+    assert describe(ROWS, at, case).startswith("at a hidden size")
+    assert not set(str(at.dims["M"])) & set(describe(ROWS, at, case))
+    public = ROWS.workloads[0]
+    assert shown(ROWS, public) == public
+
+
+def test_hidden_errors_count_for_the_public_workload_of_their_dtype():
+    hidden = Workload({"M": 9, "N": 9}, {"T": "bfloat16"})
+    rows = tally(
+        ROWS,
+        [
+            (ROWS.workloads[0], Errors(1e-7, 2e-7)),
+            (ROWS.workloads[1], Errors(1e-3, 1e-3)),
+            (hidden, Errors(3e-3, 5e-4)),
+        ],
+    )
+    assert [(str(r.at), r.error, r.torch_error, r.cases) for r in rows] == [
+        ("M1-N1-float32", 1e-7, 2e-7, 1),
+        ("M1-N1-bfloat16", 3e-3, 1e-3, 2),
+    ]
