@@ -15,6 +15,7 @@ from sqlalchemy.exc import OperationalError
 
 from kernel_library.store import Store
 from kernel_library.store.database import connect
+from kernel_library.store.tables import Table
 
 LOCAL = "postgresql+psycopg://postgres@127.0.0.1:5432/postgres"
 
@@ -37,19 +38,19 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The address of an empty database."""
+@pytest.fixture(params=["sqlite", "postgresql"], scope="module")
+def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a database for the tests of a file, with nothing in it at first."""
     if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/store.db"
+        yield f"sqlite:///{tmp_path_factory.mktemp('store')}/store.db"
         return
     server = postgres()
     name = f"kernelwright_test_{secrets.token_hex(6)}"
+    run(server, f"CREATE DATABASE {name}")
     try:
-        run(server, f"CREATE DATABASE {name}")
         yield server.url.set(database=name).render_as_string(hide_password=False)
-        run(server, f"DROP DATABASE {name} WITH (FORCE)")
     finally:
+        run(server, f"DROP DATABASE {name} WITH (FORCE)")
         server.dispose()
 
 
@@ -58,6 +59,9 @@ def store(url: str, tmp_path: Path, clock: Clock) -> Iterator[Store]:
     """An empty store at head, whose clock is `clock`."""
     store = Store(connect(url, clock), tmp_path / "artifacts")
     store.migrate()
+    with store.database.write() as session:
+        for table in reversed(Table.metadata.sorted_tables):
+            session.execute(table.delete())
     yield store
     store.close()
 

@@ -255,5 +255,6 @@ def test_a_heartbeat_is_one_row_a_worker(store, clock):
     store.beat("gpu-2", "gpu", None, {})
     clock.turn(5)
     store.beat("gpu-1", "gpu", "job_1", {"gpu": "H200"})
-    assert [(w.name, w.doing, w.seen) for w in store.workers()][0] == ("gpu-1", "job_1", clock.time)
-    assert [w.name for w in store.workers()] == ["gpu-1", "gpu-2"]
+    newest, other = store.workers()
+    assert (newest.name, newest.doing, newest.seen) == ("gpu-1", "job_1", clock.time)
+    assert (other.name, other.queue) == ("gpu-2", "gpu")
