@@ -1,11 +1,16 @@
 import pytest
-import torch
 
 
 def pytest_collection_modifyitems(items):
     """Skip what needs a GPU, by name and for a stated reason, on a machine without one."""
-    if torch.cuda.is_available():
-        return
-    for item in items:
-        if item.get_closest_marker("gpu"):
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and not has_gpu():
+        for item in marked:
             item.add_marker(pytest.mark.skip(reason="no CUDA GPU here: replay not run"))
+
+
+def has_gpu() -> bool:
+    # torch takes seconds to import, and most tests do not need it
+    import torch
+
+    return torch.cuda.is_available()

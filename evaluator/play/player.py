@@ -26,7 +26,7 @@ Inputs = Mapping[str, torch.Tensor | list[torch.Tensor]]
 Run = Callable[[int], object]
 T = TypeVar("T")
 #: How long a call may take before its device code counts as hung, in seconds.
-PATIENCE_S = 20.0
+PATIENCE_S = 10.0
 
 
 class Player:

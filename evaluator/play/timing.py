@@ -19,6 +19,8 @@ FLUSH = 2.5
 WARM_S = 0.15
 #: Samples that are under way at a time, so that the host stays ahead of the device.
 BLOCK = 16
+#: How long a block may take: a slow baseline on many sets, after the candidate has run once.
+PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,4 +101,4 @@ class Clock:
         return start, end
 
     def _wait(self, arms: Sequence[Arm]) -> None:
-        finish([arms[0].name], self.device)
+        finish([arms[0].name], self.device, PATIENCE_S)
