@@ -192,8 +192,12 @@ class OpSpec:
         return {**self.outputs, **{name: self.inputs[name] for name in self.mutates}}
 
     def cost(self, at: Workload, counts: Mapping[str, int] | None = None) -> Cost:
-        """The least work here; `counts` are the data's own, without them their bounds hold."""
-        names = self.names(at) | dict(counts or {})
+        """The least work here; `counts` are the data's own, without them their bounds hold.
+
+        Formulas may also ask for `T_bytes`, the size of the free dtype `T`.
+        """
+        sizes = {f"{free}_bytes": ITEMSIZE[dtype] for free, dtype in at.dtypes.items()}
+        names = sizes | self.names(at) | dict(counts or {})
         return Cost(
             bytes=int(evaluate(self.bytes, names)) if self.bytes else self._moved(at),
             flops=int(evaluate(self.flops, names)),

@@ -1,0 +1,118 @@
+"""Names for the sizes of example inputs, and formulas for the sizes of outputs."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+
+from evaluator.errors import ProblemError
+from evaluator.intake.wire import Example
+from kernel_library.formula import FUNCTIONS, evaluate
+
+Size = int | tuple[int, ...]
+_POOLS = {1: "N", 2: "M N K", 3: "B S H", 4: "B C H W"}
+_SPARE = ["K", "L", "P", "Q", "R", "U", "V", "X", "Y", "Z"]
+_LONGEST_NAME = 20
+
+
+def sizes_of(example: Example) -> tuple[Size, ...]:
+    """The sizes of an argument, axis by axis; a list's is a tuple where its items differ."""
+    shapes = [tensor.shape for tensor in example.slot.tensors]
+    if len({len(shape) for shape in shapes}) > 1:
+        raise ProblemError(
+            "the tensors of a list must have as many axes as each other", f"input {example.name!r}"
+        )
+    columns = zip(*shapes, strict=True)
+    return tuple(column[0] if len(set(column)) == 1 else column for column in columns)
+
+
+def name_sizes(
+    examples: Sequence[Example], known: Mapping[str, int], taken: Iterable[str]
+) -> dict[str, Size]:
+    """An axis for each size beyond 1: equal sizes are one axis.
+
+    A size that the author gave one name has that name; others are called by custom: M N K for
+    matrices, B S H for sequences, B H S D for heads, B C H W for images.
+    """
+    shapes = [sizes_of(example) for example in examples]
+    sizes = dict.fromkeys(size for shape in shapes for size in shape if size != 1)
+    used = {*taken, *FUNCTIONS, "T_bytes"}
+    authors: dict[Size, list[str]] = {}
+    for name, value in known.items():
+        if _is_name(name) and name not in used:
+            authors.setdefault(value, []).append(name)
+    pool = iter(name for name in _custom(shapes) if name not in {*used, *known})
+    named = {}
+    for size in sizes:
+        own = authors.get(size, [])
+        named[own[0] if len(own) == 1 else next(pool)] = size
+    return named
+
+
+def _is_name(name: str) -> bool:
+    return name.isidentifier() and not keyword.iskeyword(name) and len(name) <= _LONGEST_NAME
+
+
+def _custom(shapes: Sequence[tuple[Size, ...]]) -> Iterator[str]:
+    first = shapes[0]
+    pool = _POOLS.get(len(first), "").split()
+    if len(first) == 4 and sum(len(shape) == 4 for shape in shapes) > 1:
+        pool = ["B", "H", "S", "D"]
+    matrices = [shape for shape in shapes[:2] if len(shape) == 2]
+    if len(matrices) == 2 and first[0] != first[1] and first[1] in matrices[1] and first not in (
+        matrices[1], matrices[1][::-1]
+    ):  # fmt: skip
+        pool = ["M", "K", "N"]
+    seen = dict.fromkeys([*pool, *_SPARE])
+    yield from seen
+    yield from (f"A{i}" for i in range(1000))
+
+
+Seen = tuple[Mapping[str, Size], int]
+
+
+def formulas(seen: Sequence[Seen]) -> list[str]:
+    """What a side of an output may be, simplest first: each gives every size that was seen.
+
+    Written without spaces, as `Tensor.axes` wants it.
+    """
+    (dims, value), *_ = seen
+    return [f for f in _candidates(dims, value) if all(_gives(f, *one) for one in seen)]
+
+
+def _gives(formula: str, dims: Mapping[str, Size], value: int) -> bool:
+    return bool(evaluate(formula, dims) == value)
+
+
+def _candidates(dims: Mapping[str, Size], value: int) -> Iterator[str]:
+    yield str(value)
+    axes = {axis: size for axis, size in dims.items() if isinstance(size, int)}
+    for axis, n in axes.items():
+        yield axis
+        if value % n == 0:
+            yield f"{value // n}*{axis}"
+        yield _shifted(axis, value - n)
+        if value and n // value > 1:
+            yield f"{axis}//{n // value}"
+    for (a, n), (b, m) in combinations(axes.items(), 2):
+        if value % (n * m) == 0:
+            yield f"{a}*{b}" if value == n * m else f"{value // (n * m)}*{a}*{b}"
+        yield _shifted(f"{a}+{b}", value - n - m)
+        yield _shifted(f"{a}-{b}", value - n + m)
+        yield _shifted(f"{b}-{a}", value - m + n)
+    for names in combinations(axes, 3):
+        yield "*".join(names)
+    for axis, n in axes.items():
+        yield from _strided(axis, n, value)
+
+
+def _shifted(formula: str, by: int) -> str:
+    return f"{formula}{by:+d}" if by else formula
+
+
+def _strided(axis: str, n: int, value: int) -> Iterator[str]:
+    """Sizes after a stride, as convolution and pooling have them."""
+    for stride in range(2, 9):
+        for shift in range(value * stride - n, value * stride - n + stride):
+            yield f"({axis}{shift:+d})//{stride}" if shift else f"{axis}//{stride}"

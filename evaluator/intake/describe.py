@@ -1,0 +1,183 @@
+"""What a KernelBench-style or a plain file says of itself. Runs in the intake job."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from evaluator.errors import ProblemError
+from evaluator.intake.examples import MOST_BYTES, ask_for_inputs, meta, sort_out
+from evaluator.intake.loading import loaded
+from evaluator.intake.recipes import parameter_recipe, recipe_of
+from evaluator.intake.wire import Described, Example, Slot
+from kernel_library.formula import Value
+
+#: Appended to a KernelBench-style file: the model without the weight of its parameters. Tables and
+#: other tensors that are no parameters keep their values, for which the model is made in full.
+BUILD = """
+
+def _build_model():
+    arguments = get_init_inputs() if "get_init_inputs" in globals() else []
+    try:
+        with torch.device("meta"):
+            model = Model(*arguments)
+    except (RuntimeError, NotImplementedError):
+        return Model(*arguments)
+    plain = [value for module in model.modules() for value in vars(module).values()]
+    plain += [b for b in model.buffers() if not b.is_floating_point() and b.dim() > 0]
+    if any(isinstance(value, torch.Tensor) for value in plain):
+        return Model(*arguments)
+    return model
+
+
+_MODEL = _build_model()
+"""
+
+
+def describe_model(source: str) -> Described:
+    """A file with `Model`, `get_inputs` and perhaps `get_init_inputs`.
+
+    The forward's tensors come first, then parameters and floating buffers by their own names;
+    small integer buffers stay in the model. What the forward writes to a buffer is not an output.
+    """
+    with_model = _imports_torch(source) + BUILD
+    with loaded(with_model) as module:
+        value, small, highs = ask_for_inputs(module.get_inputs)
+        names = list(_bind(module.Model.forward, value, skip=1))
+        examples, options = sort_out(_paired(names, value, small), highs)
+        held = dict(_parameters(module, {name for name, _ in names}))
+        weights = tuple(example for example, _ in held.values())
+        sizes = _named_sizes(module)
+    text = _reference([n for n, _ in names], options, {k: e.name for k, (e, _) in held.items()},
+                      {k for k, (_, is_buffer) in held.items() if is_buffer})  # fmt: skip
+    return Described(with_model + text, (*examples, *weights), options, sizes)
+
+
+def describe_plain(source: str) -> Described:
+    """A file with a function `reference`, and its example inputs in `get_inputs()` or `INPUTS`."""
+    with loaded(source) as module:
+        if not callable(module.reference):
+            raise ProblemError("`reference` is not a function")
+        value, small, highs = ask_for_inputs(
+            module.get_inputs if hasattr(module, "get_inputs") else lambda: module.INPUTS
+        )
+        names = list(_bind(module.reference, value))
+        examples, options = sort_out(_paired(names, value, small), highs)
+        options |= _keyword_only(module.reference, set(options))
+        _check_order(names, options)
+        return Described(source, examples, options, _named_sizes(module))
+
+
+def _imports_torch(source: str) -> str:
+    """The model is built with torch under that name, whatever the file calls it."""
+    return source if re.search(r"^import torch$", source, re.M) else f"{source}\n\nimport torch"
+
+
+def _bind(function: Any, values: object, skip: int = 0) -> Iterator[tuple[str, object]]:  # noqa: ANN401
+    """The example values by the names of the arguments that they are for."""
+    if isinstance(values, torch.Tensor) or not isinstance(values, list | tuple | Mapping):
+        kind = type(values).__name__
+        raise ProblemError(f"gives a {kind}: return a list of the arguments", "get_inputs")
+    signature = inspect.signature(function)
+    named = values if isinstance(values, Mapping) else {}
+    given = () if named else tuple(values)
+    try:
+        bound = signature.bind(*(None,) * skip, *given, **named)
+    except TypeError as error:
+        raise ProblemError(
+            f"does not fit the function's arguments: {error}", "get_inputs"
+        ) from error
+    for name, value in list(bound.arguments.items())[skip:]:
+        if signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
+            yield from ((f"{name}{i}", each) for i, each in enumerate(value))
+        elif signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+            yield from value.items()
+        else:
+            yield name, value
+
+
+def _paired(
+    names: list[tuple[str, object]], value: object, small: object
+) -> list[tuple[str, object, object]]:
+    """Each argument with and without its size, where the two examples have the same form."""
+    if value is small:
+        return [(name, each, each) for name, each in names]
+    shrunk = list(small.values() if isinstance(small, Mapping) else small)  # type: ignore[call-overload]
+    return [(name, each, s) for (name, each), s in zip(names, shrunk, strict=True)]
+
+
+def _parameters(module: ModuleType, taken: set[str]) -> Iterator[tuple[str, tuple[Example, bool]]]:
+    """Parameters and floating buffers as inputs, by their name in the model; True for a buffer."""
+    model = module._MODEL
+    light = sum(p.nbytes for p in model.parameters()) <= MOST_BYTES
+    if light and any(p.is_meta for p in model.parameters()):
+        torch.manual_seed(0)
+        arguments = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
+        model = module.Model(*arguments)
+    buffers = {name for name, _ in model.named_buffers()}
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if name in buffers and not tensor.is_floating_point():
+            continue
+        mine = name.replace(".", "_")
+        mine = mine if mine not in taken else f"{mine}_parameter"
+        taken.add(mine)
+        drawn = name in buffers and not tensor.is_meta
+        recipe = recipe_of(mine, tensor) if drawn else parameter_recipe(mine, tensor.detach())
+        yield name, (Example(mine, Slot((meta(mine, tensor),)), recipe), name in buffers)
+
+
+def _reference(
+    names: list[str], options: Mapping[str, Value], held: Mapping[str, str], buffers: set[str]
+) -> str:
+    """The function that is the model's forward, with everything it depends on passed in."""
+    tensors = [name for name in names if name not in options] + list(held.values())
+    keywords = [f"{name}={value!r}" for name, value in options.items()]
+    arguments = ", ".join([*tensors, *(["*", *keywords] if keywords else [])])
+    state = ", ".join(
+        f"{name!r}: {mine}{'.clone()' if name in buffers else ''}" for name, mine in held.items()
+    )
+    forward = "".join(f"{name}, " for name in names)
+    return f'''
+
+def reference({arguments}):
+    """The model's forward, its parameters and buffers passed in."""
+    state = {{{state}}}
+    return torch.func.functional_call(_MODEL, state, ({forward}))
+'''
+
+
+def _keyword_only(function: Any, given: set[str]) -> dict[str, Value]:  # noqa: ANN401
+    found: dict[str, Value] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY or name in given:
+            continue
+        if not isinstance(parameter.default, int | float | str | None):
+            raise ProblemError(
+                "needs a plain default: a number, a text or None", f"option {name!r}"
+            )
+        found[name] = parameter.default
+    return found
+
+
+def _check_order(names: list[tuple[str, object]], options: Mapping[str, Value]) -> None:
+    """The reference is called with tensors by position and options by keyword."""
+    plain = [name in options for name, _ in names]
+    if plain != sorted(plain):
+        late = next(name for name, is_plain in zip(names, plain, strict=True) if is_plain)[0]
+        raise ProblemError(
+            "stands before a tensor: move it behind, or after `*`", f"input {late!r}"
+        )
+
+
+def _named_sizes(module: ModuleType) -> dict[str, int]:
+    """The whole numbers that the file gives names to, `batch_size = 16` say."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if type(value) is int and value > 1 and not name.startswith("_")
+    }

@@ -1,0 +1,81 @@
+"""The intake job: a stranger's Python runs here and nowhere else, and is told nothing secret."""
+
+from __future__ import annotations
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from evaluator.errors import ProblemError
+from evaluator.graphs import trace_writes
+from evaluator.intake.describe import describe_model, describe_plain
+from evaluator.intake.examples import meta
+from evaluator.intake.loading import failure, loaded, on_cpu
+from evaluator.intake.wire import (
+    Ask,
+    Call,
+    Exported,
+    Exports,
+    Failure,
+    ReadUnit,
+    Reply,
+    Slot,
+    ask_json,
+    reply_json,
+)
+from kernel_library.unit import Unit
+
+
+def main(request: bytes) -> bytes:
+    """Answer an `Ask` with a `Reply`, both as JSON; the stranger's exceptions are `Failure`s."""
+    ask = ask_json.validate_json(request)
+    try:
+        reply = _answer(ask)
+    # the edge of the process: whatever the stranger's code raises is an answer
+    except Exception as error:
+        reply = failure(error)
+    return reply_json.dump_json(reply)
+
+
+def _answer(ask: Ask) -> Reply:
+    match ask.task:
+        case "model":
+            return describe_model(ask.source)
+        case "plain":
+            return describe_plain(ask.source)
+        case "unit":
+            return _read_unit(ask.source)
+        case "export":
+            return _export(ask)
+
+
+def _read_unit(source: str) -> ReadUnit:
+    with loaded(source) as module:
+        unit = module.UNIT
+        if not isinstance(unit, Unit):
+            raise ProblemError("`UNIT` is not a `kernel_library.unit.Unit`")
+        return ReadUnit(unit.spec, unit.candidate())
+
+
+def _export(ask: Ask) -> Exports:
+    with loaded(ask.source) as module:
+        if not callable(getattr(module, ask.entry, None)):
+            raise ProblemError(f"there is no function `{ask.entry}`")
+        function = on_cpu(getattr(module, ask.entry))
+        return Exports(tuple(_export_one(function, call) for call in ask.calls))
+
+
+def _export_one(function: object, call: Call) -> Exported | Failure:
+    with FakeTensorMode():
+        args = [_empty(slot) for slot in call.args]
+    try:
+        traced = trace_writes(function, args, call.options)  # type: ignore[arg-type]
+    # one call that cannot be exported must not hide the others
+    except Exception as error:
+        return failure(error)
+    outputs = tuple(meta(f"output {i}", tensor) for i, tensor in enumerate(traced.returned))
+    return Exported(traced.graph, outputs, traced.mutated)
+
+
+def _empty(slot: Slot) -> torch.Tensor | list[torch.Tensor]:
+    tensors = [torch.empty(t.shape, dtype=getattr(torch, t.dtype)) for t in slot.tensors]
+    return tensors if slot.listed else tensors[0]
