@@ -25,7 +25,7 @@ from evaluator.record.driver import (
     keep_compiled,
 )
 from evaluator.record.facts import kernel_facts
-from evaluator.record.request import Answer, Asked, Failed, answer_json, asked_json
+from evaluator.record.request import Answer, Asked, Failed, dump_answer, load_asked
 from evaluator.record.tensors import MEMORY, Calls, Devices, TapeError, wrap
 from kernel_library import tape as written
 
@@ -34,7 +34,7 @@ SOURCE = "candidate.py"
 
 def main(request: bytes) -> bytes:
     """`Asked` in, `Answer` out, both as JSON."""
-    asked = asked_json.validate_json(request)
+    asked = load_asked(request)
     tape = Tape([], {}, {})
     driver.set_active(RecordingDriver(tape, asked.arch))
     keep_compiled(tape)
@@ -44,9 +44,9 @@ def main(request: bytes) -> bytes:
         entry = getattr(load(asked.source), asked.entry)
         tapes = [_record(entry, point, tape, asked) for point in asked.points]
     except BaseException as error:
-        return answer_json.dump_json(Answer((), {}, max(configs, default=0), _failed(error)))
+        return dump_answer(Answer((), {}, max(configs, default=0), _failed(error)))
     binaries = {digest: b64encode(binary).decode() for digest, binary in tape.binaries.items()}
-    return answer_json.dump_json(Answer(tuple(tapes), binaries, max(configs, default=0)))
+    return dump_answer(Answer(tuple(tapes), binaries, max(configs, default=0)))
 
 
 def load(source: str) -> ModuleType:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from evaluator.errors import CandidateError, LabError
 from evaluator.inputs import Case, places
 from evaluator.isolate import Died, Isolate
-from evaluator.record.request import Answer, Asked, Failed, Placed, Point, answer_json, asked_json
+from evaluator.record.request import Answer, Asked, Failed, Placed, Point, dump_asked, load_answer
 from kernel_library.candidate import Candidate
 from kernel_library.spec import OpSpec, Workload
 from kernel_library.tape import FREE_CALLS, Call, Recording, Tape
@@ -75,11 +75,11 @@ def _ask(
         pick=config.get(AUTOTUNE, 0),
     )
     seconds = SECONDS + SECONDS_A_POINT * len(requests)
-    outcome = isolate(JOB, asked_json.dump_json(asked), seconds)
+    outcome = isolate(JOB, dump_asked(asked), seconds)
     if isinstance(outcome, Died):
         raise _died(outcome, seconds)
     try:
-        return answer_json.validate_json(outcome.body)
+        return load_answer(outcome.body)
     except ValidationError as error:
         raise CandidateError("record", "the recorder's answer was tampered with") from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from kernel_library.formula import Value
 from kernel_library.tape import Tape
@@ -62,5 +62,28 @@ class Answer:
     failed: Failed | None = None
 
 
-asked_json = TypeAdapter(Asked)
-answer_json = TypeAdapter(Answer)
+# pydantic takes no settings for a dataclass, but does for a tuple that holds one; without these an
+# infinite scalar argument would become null
+_EXACT = ConfigDict(ser_json_inf_nan="strings")
+_asked = TypeAdapter(tuple[Asked], config=_EXACT)
+_answer = TypeAdapter(tuple[Answer], config=_EXACT)
+
+
+def dump_asked(asked: Asked) -> bytes:
+    """What is asked, as JSON."""
+    return _asked.dump_json((asked,))
+
+
+def load_asked(body: bytes) -> Asked:
+    """What is asked. Raises pydantic's ValidationError."""
+    return _asked.validate_json(body)[0]
+
+
+def dump_answer(answer: Answer) -> bytes:
+    """An answer, as JSON."""
+    return _answer.dump_json((answer,))
+
+
+def load_answer(body: bytes) -> Answer:
+    """An answer, which may be forged. Raises pydantic's ValidationError."""
+    return _answer.validate_json(body)[0]

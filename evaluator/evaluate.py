@@ -1,0 +1,121 @@
+"""From a candidate to a verdict: the stages in order, cheapest first, and whose fault a failure is.
+
+Nothing is timed that is not right, and nothing is run that does not compile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from evaluator.errors import CandidateError
+from evaluator.matrix import Point
+from kernel_library.candidate import Candidate
+from kernel_library.spec import OpSpec
+from kernel_library.tape import Recording
+from kernel_library.verdict import (
+    Checked,
+    KernelFacts,
+    Measurement,
+    Passed,
+    Record,
+    Rejected,
+    Verdict,
+)
+
+Recordings = tuple[Recording, ...]
+#: Spilled bytes per thread beyond which a kernel is not worth the GPU's time.
+MOST_SPILLS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """The stages and what they run on. Tests put stand-ins here.
+
+    `run` gives what was checked at some points; where there is a GPU it plays recordings, else the
+    interpreter runs the candidate. `measure` times the recordings of the timed points.
+    """
+
+    record_of: Record
+    screen: Callable[[OpSpec, Candidate], None]
+    smoke: Callable[[OpSpec], Sequence[Point]]
+    matrix: Callable[[OpSpec, Candidate], Sequence[Point]]
+    timed: Callable[[OpSpec], Sequence[Point]]
+    record: Callable[[OpSpec, Candidate, Sequence[Point]], Recordings]
+    run: Callable[[OpSpec, Candidate, Sequence[Point]], tuple[Checked, ...]]
+    measure: Callable[[OpSpec, Sequence[Point], Recordings], tuple[Measurement, ...]]
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Seconds by stage."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - started
+            self.seconds[stage] = round(self.seconds.get(stage, 0.0) + spent, 4)
+
+
+def evaluate(op: OpSpec, candidate: Candidate, lab: Lab) -> Verdict:
+    """Judge a candidate: a verdict if the fault is the candidate's, an exception if it is ours."""
+    watch = _Watch()
+    kernels: tuple[KernelFacts, ...] = ()
+    try:
+        with watch("screen"):
+            lab.screen(op, candidate)
+        smoke, timed = lab.smoke(op), lab.timed(op)
+        with watch("record"):
+            tapes = lab.record(op, candidate, [*smoke, *timed])
+        kernels = _facts(tapes)
+        _fit_to_run(op, kernels)
+        with watch("smoke"):
+            _at_smoke(lab, op, candidate, smoke)
+        with watch("correct"):
+            checked = lab.run(op, candidate, lab.matrix(op, candidate))
+        with watch("speed"):
+            measured = lab.measure(op, timed, tapes[len(smoke) :])
+        return Passed(checked, _told(lab, watch, kernels), measured, kernels)
+    except CandidateError as error:
+        facts = error.kernels or kernels
+        record = _told(lab, watch, facts)
+        return Rejected(error.stage, error.reason, record, error.at, facts)
+
+
+def _at_smoke(lab: Lab, op: OpSpec, candidate: Candidate, smoke: Sequence[Point]) -> None:
+    """Run the first points; what they find wrong is said to have been found there."""
+    try:
+        lab.run(op, candidate, smoke)
+    except CandidateError as error:
+        stage = "smoke" if error.stage == "correct" else error.stage
+        raise CandidateError(stage, error.reason, error.at, error.kernels) from error
+
+
+def _told(lab: Lab, watch: _Watch, kernels: Sequence[KernelFacts]) -> Record:
+    targets = tuple(sorted({k.target for k in kernels}))
+    return replace(lab.record_of, compiled_for=targets, seconds=dict(watch.seconds))
+
+
+def _facts(tapes: Recordings) -> tuple[KernelFacts, ...]:
+    """Each distinct kernel's facts, in the order in which they were first launched."""
+    return tuple(dict.fromkeys(k for tape in tapes for k in tape.tape.kernels))
+
+
+def _fit_to_run(op: OpSpec, kernels: Sequence[KernelFacts]) -> None:
+    """Refuse what the compiler's own report rules out."""
+    for kernel in kernels:
+        if kernel.spills > MOST_SPILLS:
+            told = f"{kernel.name} spills {kernel.spills} bytes a thread to memory"
+            remedy = "use smaller tiles, or more warps"
+            raise CandidateError("resources", f"{told}: {remedy}", None, tuple(kernels))
+    sixteen_bit = any(set(at.dtypes.values()) & {"float16", "bfloat16"} for at in op.workloads)
+    if op.matmul_flops != "0" and sixteen_bit and not any(k.matmul_instructions for k in kernels):
+        told = "the op is a matrix product, and no kernel uses matrix instructions: use tl.dot"
+        raise CandidateError("resources", told, None, tuple(kernels))

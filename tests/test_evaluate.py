@@ -1,0 +1,86 @@
+"""The order of the stages, and whose fault a failure is."""
+
+import pytest
+
+from evaluator.errors import CandidateError, LabError
+from evaluator.evaluate import Lab, evaluate
+from kernel_library.candidate import Candidate
+from kernel_library.spec import OpSpec, Tensor, Workload
+from kernel_library.tape import Recording, Tape
+from kernel_library.verdict import Checked, KernelFacts, Passed, Record
+
+AT = Workload({"N": 8}, {"T": "float16"}, "measure")
+OP = OpSpec("copy", {"x": Tensor("N")}, {"y": Tensor("N")}, (AT,))
+PRODUCT = OpSpec("product", {"x": Tensor("N")}, {"y": Tensor("N")}, (AT,), matmul_flops="2 * N")
+CANDIDATE = Candidate("copy", "", "copy")
+KERNEL = KernelFacts("k", "sm_90", 32, 0, 0, 4)
+
+
+def never(*_):
+    pytest.fail("this stage should not run")
+
+
+def fails(error: Exception):
+    def stage(*_):
+        raise error
+
+    return stage
+
+
+def lab(**stages) -> Lab:
+    tape = Recording(Tape((), (), (), stages.pop("kernels", (KERNEL,))), {})
+    standing = {
+        "record_of": Record("interpreted", "namespaces"),
+        "screen": lambda op, c: None,
+        "smoke": lambda op: [],
+        "matrix": lambda op, c: [],
+        "timed": lambda op: [(AT, None)],
+        "record": lambda op, c, points: tuple(tape for _ in points),
+        "run": lambda op, c, points: (Checked(AT, 0.0, 0.0, 1),),
+        "measure": lambda op, points, tapes: (),
+    }
+    return Lab(**standing | stages)
+
+
+def test_a_right_kernel_passes_and_says_what_it_was_compiled_for():
+    verdict = evaluate(OP, CANDIDATE, lab())
+    assert isinstance(verdict, Passed) and verdict.record.compiled_for == ("sm_90",)
+
+
+def test_a_wrong_kernel_is_not_timed():
+    wrong = fails(CandidateError("correct", "y is off by 40 times", AT))
+    verdict = evaluate(OP, CANDIDATE, lab(run=wrong, measure=never))
+    assert (verdict.kind, verdict.reason, verdict.at) == ("rejected", "y is off by 40 times", AT)
+
+
+def test_what_fails_first_is_called_smoke():
+    verdict = evaluate(OP, CANDIDATE, lab(run=fails(CandidateError("correct", "NaN"))))
+    assert verdict.stage == "smoke"
+
+
+def test_what_does_not_compile_is_not_run():
+    broken = fails(CandidateError("record", "line 3: no"))
+    verdict = evaluate(OP, CANDIDATE, lab(record=broken, run=never))
+    assert verdict.stage == "record"
+
+
+def test_our_own_failure_is_not_the_candidates():
+    with pytest.raises(LabError):
+        evaluate(OP, CANDIDATE, lab(run=fails(LabError("the GPU is gone"))))
+
+
+def test_spills_stop_a_kernel_before_it_is_run():
+    spilling = KernelFacts("k", "sm_90", 255, 4096, 0, 4)
+    verdict = evaluate(OP, CANDIDATE, lab(kernels=(spilling,), run=never))
+    assert verdict.stage == "resources" and verdict.kernels == (spilling,)
+
+
+def test_a_product_must_use_matrix_instructions():
+    assert evaluate(PRODUCT, CANDIDATE, lab(run=never)).stage == "resources"
+    tensor_cores = KernelFacts("k", "sm_90", 32, 0, 0, 4, matmul_instructions=8)
+    assert evaluate(PRODUCT, CANDIDATE, lab(kernels=(tensor_cores,))).kind == "passed"
+
+
+def test_seconds_are_kept_by_stage():
+    seconds = evaluate(OP, CANDIDATE, lab()).record.seconds
+    assert set(seconds) == {"screen", "record", "smoke", "correct", "speed"}
