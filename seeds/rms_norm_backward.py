@@ -207,21 +207,23 @@ UNIT = Unit(
             "PROGRAMS": (2, 1, 3, 4),
             "STAGES": (2, 1, 3, 4),
             "SWEEP": (0, 512, 1024, 2048),
-            "num_warps": (8, 4, 16, 32),
+            "num_warps": (8, 1, 2, 4, 16, 32),
         },
         rule={
             "ROWS": "max(1, min(8, 4096 // pow2(N))) if M > 2048 else 1",
             "SWEEP": "0 if N <= 8192 else 1024",
             "STAGES": "2 if N <= 8192 else 1",
-            "num_warps": "8 if N <= 4096 else 16 if N <= 8192 else 4",
+            "num_warps": "4 if N > 8192 else max(1, min(16,"
+            " (min(8 * pow2(N), 4096) if M > 2048 and N <= 2048 else pow2(N)) // 512))",
         },
         constraints=(
             "SWEEP == 0 or (ROWS == 1 and STAGES == 1 and N > 2 * SWEEP)",
             "SWEEP > 0 or N <= 16384",
             "ROWS == 1 or M >= 264 * ROWS",
             # 4 to 32 values of each tensor a thread: fewer waste threads, more spill
-            "(128 if SWEEP > 0 else 256) * num_warps <= (SWEEP if SWEEP > 0 else ROWS * pow2(N))",
-            "(SWEEP if SWEEP > 0 else ROWS * pow2(N)) <= 1024 * num_warps",
+            "SWEEP > 0 or num_warps == 1 or 256 * num_warps <= ROWS * pow2(N)",
+            "SWEEP > 0 or ROWS * pow2(N) <= 1024 * num_warps",
+            "SWEEP == 0 or (128 * num_warps <= SWEEP and SWEEP <= 1024 * num_warps)",
             "PROGRAMS * num_warps <= 64",
             # the rows of x and d_y in flight fit in an SM's shared memory, 227 KiB on Hopper
             "STAGES == 1 or PROGRAMS * (STAGES - 1) * ROWS * pow2(N) * 2 * itemsize <= 232448",

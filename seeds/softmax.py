@@ -147,7 +147,8 @@ UNIT = Unit(
         rule={
             "ROWS": "max(1, min(8, 4096 // pow2(N))) if M > 2048 else 1",
             "SWEEP": "0 if N <= 16384 else 4096",
-            "num_warps": "max(4, min(32, pow2(N) // 1024)) if N <= 16384 else 8",
+            "num_warps": "8 if N > 16384 else max(1, min(32,"
+            " (min(8 * pow2(N), 4096) if M > 2048 and N <= 2048 else pow2(N)) // 512))",
         },
         constraints=(
             "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 2 * SWEEP)",
@@ -156,8 +157,9 @@ UNIT = Unit(
             "PROGRAMS == 0 or M > 132 * ROWS * PROGRAMS",
             "ROWS == 1 or M >= 264 * ROWS",
             # 4 to 64 values a thread: fewer waste threads, more spill
-            "(128 if SWEEP > 0 else 256) * num_warps <= (SWEEP if SWEEP > 0 else ROWS * pow2(N))",
-            "(SWEEP if SWEEP > 0 else ROWS * pow2(N)) <= (1024 if SWEEP > 0 else 2048) * num_warps",
+            "SWEEP > 0 or num_warps == 1 or 256 * num_warps <= ROWS * pow2(N)",
+            "SWEEP > 0 or ROWS * pow2(N) <= 2048 * num_warps",
+            "SWEEP == 0 or (128 * num_warps <= SWEEP and SWEEP <= 1024 * num_warps)",
             # the rows in flight fit in an SM's shared memory, 227 KiB on Hopper
             "SWEEP > 0 or STAGES == 1"
             " or PROGRAMS * (STAGES - 1) * ROWS * pow2(N) * itemsize <= 232448",

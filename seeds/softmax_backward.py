@@ -134,14 +134,15 @@ UNIT = Unit(
         rule={
             "ROWS": "max(1, min(8, 2048 // pow2(N))) if M > 2048 else 1",
             "SWEEP": "0 if N <= 16384 else 2048",
-            "num_warps": "max(4, min(32, pow2(N) // 512)) if N <= 16384 else 8",
+            "num_warps": "8 if N > 16384 else max(1, min(32,"
+            " (min(8 * pow2(N), 2048) if M > 2048 and N <= 1024 else pow2(N)) // 512))",
         },
         constraints=(
             "SWEEP == 0 or (ROWS == 1 and N > 2 * SWEEP)",
             "SWEEP > 0 or N <= 16384",
             "ROWS == 1 or M >= 264 * ROWS",
             # 4 to 32 values of each tensor a thread: fewer waste threads, more spill
-            "128 * num_warps <= (SWEEP if SWEEP > 0 else ROWS * pow2(N))",
+            "num_warps == 1 or 128 * num_warps <= (SWEEP if SWEEP > 0 else ROWS * pow2(N))",
             "(SWEEP if SWEEP > 0 else ROWS * pow2(N)) <= 1024 * num_warps",
         ),
     ),

@@ -135,6 +135,30 @@ def run_empty(unit: Unit, device: str) -> dict[str, object]:
     return {"case": "no rows", "right": zero and [list(t.shape) for t in got] == shapes}
 
 
+def run_large(unit: Unit) -> dict[str, object]:
+    """More than 2^31 elements on a GPU: the last rows must be right, at offsets above int32."""
+    first = next(at for at in unit.op.workloads if at.role == "measure")
+    dims = {**first.dims, "M": 70000, "N": 32768} | ({"K": 16} if "K" in first.dims else {})
+    at = Workload(dims, {"T": "bfloat16"})
+    options = unit.op.option_values(at)
+    names = unit.op.names(at)
+    args = [
+        torch.empty(t.shape(names), dtype=torch.bfloat16, device="cuda").normal_()
+        for t in unit.op.inputs.values()
+    ]
+    by_row = [t.axes.split()[0] == "M" for t in unit.op.inputs.values()]
+    tails = [(a[-4:] if rows else a).double() for a, rows in zip(args, by_row, strict=True)]
+    config = unit.space.default(space_names(unit.op, at))
+    got = listed(unit.kernel(*args, **options, **config))
+    want = listed(unit.reference(*tails, **options))
+    rows = [
+        (g[-4:], w.double().cpu())
+        for g, w, t in zip(got, want, unit.op.outputs.values(), strict=True)
+        if t.axes.split()[0] == "M"
+    ]
+    return {"case": f"{at}", "error": error(*map(list, zip(*rows, strict=True))), "bound": 3e-2}
+
+
 def main() -> None:
     """Print each case's outcome."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -144,6 +168,8 @@ def main() -> None:
     unit: Unit = importlib.import_module(f"seeds.{asked.unit}").UNIT
     for at, layout in cases(unit):
         sys.stdout.write(json.dumps(run_case(unit, at, layout, asked.device)) + "\n")
+    if asked.device == "cuda":
+        sys.stdout.write(json.dumps(run_large(unit)) + "\n")
     sys.stdout.write(json.dumps(run_empty(unit, asked.device)) + "\n")
 
 
