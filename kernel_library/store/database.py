@@ -89,7 +89,9 @@ def connect(url: str, now: Callable[[], datetime] = utc_now) -> Database:
             engine = _sqlite(address)
         case "postgresql":
             address = address.set(drivername="postgresql+psycopg")
-            engine = create_engine(address, pool_pre_ping=True, pool_use_lifo=True)
+            engine = create_engine(
+                address, hide_parameters=True, pool_pre_ping=True, pool_use_lifo=True
+            )
         case other:
             raise ValueError(f"no store on {other!r}: use sqlite:///<file> or postgresql://...")
     return Database(engine, now)
@@ -99,7 +101,8 @@ def _sqlite(address: URL) -> Engine:
     if not address.database or address.database == ":memory:":
         raise ValueError("SQLite needs a file: processes share it")
     Path(address.database).parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(address)
+    # parameters hold sources, and an error's text ends up in a log
+    engine = create_engine(address, hide_parameters=True)
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "begin", _begin)
     return engine

@@ -14,10 +14,10 @@ from sqlalchemy.orm import Session
 
 from kernel_library.job import Attempt, Finished, rank
 from kernel_library.spec import OpSpec
-from kernel_library.store.errors import LostLease
+from kernel_library.store.errors import LostLease, NotFound
 from kernel_library.store.part import Ended, Part, job_view
 from kernel_library.store.reviews import candidate_view
-from kernel_library.store.tables import Job, Tried
+from kernel_library.store.tables import Artifact, Job, Tried
 from kernel_library.store.views import (
     CandidateView,
     EventKind,
@@ -121,9 +121,11 @@ class Leases(Part):
         return candidate_view(tried, None)
 
     def set_artifact(self, lease: Lease, sha: str, filename: str) -> None:
-        """What the job made: a file that `put_artifact` took in."""
+        """What the job made: a file that `put_artifact` took in. Raises NotFound for another."""
         with self.database.write() as session:
             job = held(session, lease)
+            if session.get(Artifact, sha) is None:
+                raise NotFound(f"there is no artifact {sha!r}: give it to put_artifact first")
             job.artifact, job.filename = sha, filename
             self.record(session, job, "artifact", {"sha256": sha, "filename": filename})
 
