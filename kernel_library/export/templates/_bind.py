@@ -18,8 +18,8 @@ class Seen(NamedTuple):
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
-    dtype: str
-    device: str
+    dtype: torch.dtype
+    device: torch.device
 
 
 #: The tensors of each argument, by its name: one, or the entries of a list.
@@ -32,7 +32,7 @@ def described(op: Op, args: Sequence[Any]) -> dict[str, tuple[Seen, ...]]:
         raise TypeError(f"{op.name} takes {', '.join(op.spec.inputs)}; got {len(args)} arguments")
     return {
         name: tuple(
-            Seen(tuple(t.shape), t.stride(), str(t.dtype).removeprefix("torch."), str(t.device))
+            Seen(tuple(t.shape), t.stride(), t.dtype, t.device)
             for t in ([arg] if isinstance(arg, torch.Tensor) else arg)
         )
         for name, arg in zip(op.spec.inputs, args, strict=True)
@@ -48,9 +48,14 @@ def misfit(spec: OpSpec, args: Args) -> str | None:
         for seen in args[name]:
             if len(seen.shape) != rank:
                 return f"{name} has {len(seen.shape)} axes, not {rank} ({tensor.axes or 'scalar'})"
-            if seen.dtype != dtype:
-                return f"{name} is {seen.dtype}, not {dtype}"
+            if name_of(seen.dtype) != dtype:
+                return f"{name} is {name_of(seen.dtype)}, not {dtype}"
     return None
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """The dtype as the contract writes it: `"bfloat16"`."""
+    return str(dtype).removeprefix("torch.")
 
 
 def free_dtypes(spec: OpSpec, args: Args) -> dict[str, str]:
@@ -58,7 +63,7 @@ def free_dtypes(spec: OpSpec, args: Args) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, tensor in spec.inputs.items():
         if tensor.dtype not in DTYPES and args[name]:
-            found.setdefault(tensor.dtype, args[name][0].dtype)
+            found.setdefault(tensor.dtype, name_of(args[name][0].dtype))
     return found
 
 

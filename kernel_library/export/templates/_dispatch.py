@@ -19,10 +19,10 @@ import torch
 
 from kernel_library.space import nearest
 
-from ._bind import Args, described, free_dtypes, sizes
+from ._bind import Seen, described, free_dtypes, sizes
 from ._contract import Op, load
 from ._guards import GUARDS, Call
-from ._settle import settled
+from ._settle import Expected, expected, settled
 
 PACKAGE = __name__.rpartition(".")[0]
 SWITCH = f"{PACKAGE.rpartition('.')[2].upper()}_REFERENCE"
@@ -40,6 +40,15 @@ class Choice:
         return f"{self.path}: {self.why}"
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a call will do: its path, where, and what must come out."""
+
+    choice: Choice
+    device: torch.device
+    outputs: Expected | None
+
+
 class _Forced:
     """How many `reference_only` blocks are open, in this process and on all its threads."""
 
@@ -51,7 +60,7 @@ class _Forced:
 def reference_only() -> Iterator[None]:
     """Take the reference inside this block, on every thread: autograd runs on threads of its own.
 
-    A graph that was compiled or captured before keeps nothing from this; each call asks again.
+    Compiled graphs ask at each call; a captured CUDA graph replays the path it was captured with.
     """
     with _Forced.lock:
         _Forced.depth += 1
@@ -65,40 +74,55 @@ def reference_only() -> Iterator[None]:
 def explain(op: str, *args: Any, **options: Any) -> Choice:
     """The path that this call would take, and why. Runs nothing. Raises KeyError, TypeError."""
     known = load(op)
-    return choose(known, described(known, args), filled(known, options))
+    return choose(known, args, filled(known, options))
 
 
 def run(op: Op, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
     """The op's outputs, by whichever path `explain` names: contiguous, and aliasing no input."""
     options = filled(op, options)
-    seen = described(op, args)
-    choice = choose(op, seen, options)
+    plan = planned(op, args, options)
+    choice = _forced() or plan.choice
     if choice.path == "kernel":
-        with torch.cuda.device(torch.device(next(Call(seen, options).tensors()).device)):
+        with torch.cuda.device(plan.device):
             result = kernel(op)(*args, **options, **choice.config)
     else:
         result = reference(op)(*args, **options)
-    return settled(op, args, result)
+    return settled(op, args, result, plan.outputs)
 
 
-def choose(op: Op, args: Args, options: Mapping[str, Any]) -> Choice:
-    """The path for a call, decided once for each combination of shapes, strides and options."""
+def choose(op: Op, args: Sequence[Any], options: Mapping[str, Any]) -> Choice:
+    """The path that `run` takes with these arguments and all options filled in."""
+    return _forced() or planned(op, args, options).choice
+
+
+def planned(op: Op, args: Sequence[Any], options: Mapping[str, Any]) -> Plan:
+    """The plan for a call, made once for each combination of shapes, strides and options."""
+    seen = described(op, args)
+    return _plan(op.name, tuple(seen.values()), tuple(options.values()))
+
+
+def _forced() -> Choice | None:
     if _Forced.depth:
         return Choice("reference", "inside reference_only()")
     if os.environ.get(SWITCH, "0") not in ("", "0"):
         return Choice("reference", f"{SWITCH} is set")
-    return _planned(op.name, tuple(args.items()), tuple(options.items()))
+    return None
 
 
 @lru_cache(maxsize=4096)
-def _planned(name: str, args: tuple[Any, ...], options: tuple[Any, ...]) -> Choice:
-    op, call = load(name), Call(dict(args), dict(options))
-    for guard in GUARDS:
-        why = guard(op, call)
-        if why is not None:
-            return Choice("reference", why)
-    device = torch.cuda.get_device_name(next(call.tensors()).device)
-    return setting(op, call, device)
+def _plan(name: str, seen: tuple[tuple[Seen, ...], ...], values: tuple[Any, ...]) -> Plan:
+    op = load(name)
+    args = dict(zip(op.spec.inputs, seen, strict=True))
+    call = Call(args, dict(zip(op.spec.options, values, strict=True)))
+    device = next((t.device for t in call.tensors()), torch.device("cpu"))
+    reasons = (guard(op, call) for guard in GUARDS)
+    why = next((reason for reason in reasons if reason is not None), None)
+    choice = (
+        setting(op, call, torch.cuda.get_device_name(device))
+        if why is None
+        else Choice("reference", why)
+    )
+    return Plan(choice, device, expected(op, call.args, call.options))
 
 
 def setting(op: Op, call: Call, device: str) -> Choice:

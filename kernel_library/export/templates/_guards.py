@@ -35,9 +35,9 @@ def _unproven(op: Op, call: Call) -> str | None:
 def _elsewhere(op: Op, call: Call) -> str | None:
     devices = {seen.device for seen in call.tensors()}
     if len(devices) != 1:
-        return "no tensors" if not devices else f"tensors on {', '.join(sorted(devices))}"
+        return f"tensors on {', '.join(sorted(map(str, devices))) or 'no device'}"
     (device,) = devices
-    if torch.device(device).type != "cuda" or torch.version.hip:
+    if device.type != "cuda" or torch.version.hip:
         return f"tensors on {device}, the kernel is for {', '.join(op.archs)}"
     major, minor = torch.cuda.get_device_capability(device)
     arch = f"sm_{major}{minor}"

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from ._bind import described, free_dtypes, misfit, shapes, sizes
+from ._bind import described
 from ._contract import Op, load, names
 from ._dispatch import PACKAGE, filled, reference, run
-from ._settle import parts
+from ._settle import expected, packed, parts
 
 NAMESPACE = PACKAGE.rpartition(".")[2]
 
@@ -37,20 +37,19 @@ def register(op: Op) -> None:
 
 def fake(op: Op, args: Sequence[Any], options: dict[str, Any]) -> Any:
     """Outputs with the right shapes and dtypes and no values, contiguous as `run` leaves them."""
-    options, seen = filled(op, options), described(op, args)
-    first = next(t for a in args for t in ([a] if isinstance(a, torch.Tensor) else a))
-    if misfit(op.spec, seen) is None:
-        bound = sizes(op.spec, seen) | options
-        free = free_dtypes(op.spec, seen)
-        made: list[Any] = []
-        for tensor in op.spec.outputs.values():
-            dtype = getattr(torch, free.get(tensor.dtype, tensor.dtype))
-            new = [first.new_empty(shape, dtype=dtype) for shape in shapes(tensor, bound)]
-            made.append(new if tensor.count is not None else new[0])
-    else:
+    options = filled(op, options)
+    wanted = expected(op, described(op, args), options)
+    if wanted is None:
         found = parts(op, reference(op)(*args, **options))
-        made = [[_like(t) for t in p] if isinstance(p, list) else _like(p) for p in found]
-    return None if not made else made[0] if len(made) == 1 else tuple(made)
+        return packed([[_like(t) for t in p] if isinstance(p, list) else _like(p) for p in found])
+    if not wanted:
+        return None
+    first = next(t for a in args for t in ([a] if isinstance(a, torch.Tensor) else a))
+    made: list[Any] = []
+    for tensor, (each, dtype) in zip(op.spec.outputs.values(), wanted, strict=True):
+        new = [first.new_empty(shape, dtype=dtype) for shape in each]
+        made.append(new if tensor.count is not None else new[0])
+    return packed(made)
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:

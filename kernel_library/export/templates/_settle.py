@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from kernel_library.spec import DTYPES
-
-from ._bind import described, free_dtypes, misfit, shapes, sizes
+from ._bind import Args, free_dtypes, misfit, shapes, sizes
 from ._contract import Op
+
+#: For each output, the shapes of its tensors and their dtype.
+Expected = list[tuple[list[tuple[Any, ...]], torch.dtype]]
+
+
+def expected(op: Op, args: Args, options: Mapping[str, Any]) -> Expected | None:
+    """The outputs as the contract has them; None where ranks or dtypes are not the contract's."""
+    if misfit(op.spec, args) is not None:
+        return None
+    bound, free = sizes(op.spec, args) | dict(options), free_dtypes(op.spec, args)
+    return [
+        (shapes(tensor, bound), getattr(torch, free.get(tensor.dtype, tensor.dtype)))
+        for tensor in op.spec.outputs.values()
+    ]
 
 
 def parts(op: Op, result: Any) -> list[Any]:
@@ -23,44 +35,38 @@ def parts(op: Op, result: Any) -> list[Any]:
     return found
 
 
-def settled(op: Op, args: Sequence[Any], result: Any) -> Any:
-    """The outputs as the contract has them. Raises ValueError if their shapes are not its own.
+def settled(op: Op, args: Sequence[Any], result: Any, wanted: Expected | None) -> Any:
+    """The outputs, contiguous and in storage of their own.
 
-    Outside the contract's ranks and dtypes the reference alone says what comes out.
+    Raises ValueError where shapes are not the contract's; outside its ranks and dtypes there are
+    none, and the reference alone says what comes out.
     """
-    seen = described(op, args)
     outputs = parts(op, result)
-    if misfit(op.spec, seen) is None:
-        names = sizes(op.spec, seen)
-        free = free_dtypes(op.spec, seen)
-        outputs = [
-            _fitted(op, name, part, (shapes(tensor, names), free.get(tensor.dtype, tensor.dtype)))
-            for (name, tensor), part in zip(op.spec.outputs.items(), outputs, strict=True)
-        ]
-    taken = {_home(t) for a in args for t in _flat(a)}
-    clean = [_owned(part, taken) for part in outputs]
-    return None if not clean else clean[0] if len(clean) == 1 else tuple(clean)
+    if wanted is not None:
+        for name, part, (each, _) in zip(op.spec.outputs, outputs, wanted, strict=True):
+            if [tuple(t.shape) for t in _flat(part)] != each:
+                got = ", ".join(str(tuple(t.shape)) for t in _flat(part))
+                raise ValueError(f"{op.name}: {name} is {got}, where the contract says {each}")
+    dtypes = [None] * len(outputs) if wanted is None else [dtype for _, dtype in wanted]
+    taken = {_home(t) for arg in args for t in _flat(arg)}
+    clean = [_owned(part, dtype, taken) for part, dtype in zip(outputs, dtypes, strict=True)]
+    return packed(clean)
 
 
-def _fitted(op: Op, name: str, part: Any, expected: tuple[list[tuple[int, ...]], str]) -> Any:
-    found, (wanted, dtype) = _flat(part), expected
-    if [tuple(t.shape) for t in found] != wanted:
-        got = ", ".join(str(tuple(t.shape)) for t in found)
-        raise ValueError(f"{op.name}: {name} came out as {got}, the contract says {wanted}")
-    if dtype not in DTYPES:
-        return part
-    cast = [t.to(getattr(torch, dtype)) for t in found]
-    return cast[0] if isinstance(part, torch.Tensor) else cast
+def packed(outputs: Sequence[Any]) -> Any:
+    """Outputs as an op returns them: nothing, the one, or a tuple."""
+    return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-def _owned(part: Any, taken: set[int]) -> Any:
-    """The same values, contiguous and in storage that nothing in `taken` has; adds its own."""
+def _owned(part: Any, dtype: torch.dtype | None, taken: set[int]) -> Any:
+    """The same values at this dtype, contiguous and in no storage of `taken`; adds its own."""
     clean = []
-    for t in _flat(part):
-        clean.append(
-            t.clone(memory_format=torch.contiguous_format) if _home(t) in taken else t.contiguous()
-        )
-        taken.add(_home(clean[-1]))
+    for tensor in _flat(part):
+        t = tensor if dtype is None else tensor.to(dtype)
+        aliased = _home(t) in taken
+        t = t.clone(memory_format=torch.contiguous_format) if aliased else t.contiguous()
+        taken.add(_home(t))
+        clean.append(t)
     return clean[0] if isinstance(part, torch.Tensor) else clean
 
 
@@ -68,5 +74,5 @@ def _home(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _flat(part: Any) -> list[torch.Tensor]:
-    return [part] if isinstance(part, torch.Tensor) else list(part)
+def _flat(part: Any) -> Sequence[torch.Tensor]:
+    return (part,) if isinstance(part, torch.Tensor) else part

@@ -94,7 +94,7 @@ def error(found: torch.Tensor, truth: torch.Tensor) -> float:
 
 
 def allowed(tolerance: Tolerance, dtype: torch.dtype, torch_error: float) -> float:
-    """The error that an output of this dtype may have; none at all for integers."""
+    """The error that an output of this dtype may have; for integers only what torch has too."""
     if dtype not in ROUNDING:
-        return 0.0
+        return torch_error
     return max(tolerance.times_torch * torch_error, tolerance.loosen * ROUNDING[dtype])
