@@ -161,9 +161,15 @@ def test_copies_and_clones_between_launches_replay_right():
 
 
 def test_a_cluster_of_two_replays_right():
-    taped = rows_recording(scale_rows, workload(96, 4096), num_ctas=2, num_warps=4)
-    assert taped.tape.launches[0].num_ctas == 2
-    judged(taped, workload(96, 4096))
+    M, N = AT.dims["M"], AT.dims["N"]
+    x = torch.randn(M, N, device="cuda").bfloat16()
+    y, s = torch.empty_like(x), torch.zeros(M, device="cuda")
+    tensors = [x, y, s]
+    first, one = launch_of(square_sums, (M,), tensors, x, s, M, N, BLOCK=1024)
+    second, two = launch_of(apply_sums, (M,), tensors, x, s, y, M, N, BLOCK=1024, num_ctas=2)
+    assert second.num_ctas == 2
+    zero = Call("aten.zero_.default", ({"view": 0},), {}, (View(2, 0, (M,), (1,), "float32"),), ())
+    judged(recording(tensors, [zero, first, second], [one, two]))
 
 
 def test_a_cooperative_launch_replays_right():
