@@ -14,7 +14,7 @@ from kernel_library.spec import Cost
 #: Distinct input and output sets exceed this many times the L2.
 ROTATE = 5
 #: A sample lasts at least this long, in microseconds. Events and the start of a graph add up to
-#: 2.8 us to it: a 2 MB write took 4.6 us alone, 1.8 us in a row of 32 on buffers of their own (H200).
+#: 2.8 us to it: a 2 MB write took 4.6 us alone, 1.8 us in a row of 32 on distinct buffers (H200).
 SHORTEST_US = 100.0
 MOST_SETS = 64
 #: The share of free memory that timing may take.
