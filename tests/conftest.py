@@ -14,3 +14,12 @@ def has_gpu() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+@pytest.fixture(scope="session")
+def zygote():
+    """The product's own sandbox, started once: for all that runs a stranger's code."""
+    from evaluator.sandbox import Zygote
+
+    with Zygote() as started:
+        yield started

@@ -1,0 +1,149 @@
+"""Launches are written down for sm_90 on any machine, by a real recorder in a real sandbox."""
+
+from dataclasses import replace
+
+import launchers
+import pytest
+
+from evaluator.errors import CandidateError
+from evaluator.inputs import Case
+from evaluator.isolate import Done
+from evaluator.record import record, variants
+from kernel_library.candidate import Candidate
+from kernel_library.spec import OpSpec, Tensor, grid
+from kernel_library.tape import Call, Descriptor, Launch, Pointer, Scalar
+
+OP = OpSpec(
+    "double",
+    {"x": Tensor("M N")},
+    {"y": Tensor("M N")},
+    grid("M N", {"check": [(33, 64)]}, ("float32",)),
+)
+AT = OP.workloads[0]
+CASE = Case(seed=0)
+
+
+def candidate(source: str, **config: int) -> Candidate:
+    return Candidate("double", source, "entry", config)
+
+
+def taped(zygote, source: str, case: Case = CASE):
+    return record(OP, candidate(source), [(AT, case)], zygote)[0]
+
+
+def test_a_launch_names_buffers_and_offsets_instead_of_addresses(zygote):
+    tape = taped(zygote, launchers.PLAIN).tape
+    (launch,) = tape.launches
+    assert launch.grid == (17, 1, 1) and launch.num_warps == 4
+    assert launch.arguments == (Pointer(0), Pointer(1), Scalar("i32", 2112))
+    assert [(b.role, b.bytes) for b in tape.buffers] == [("input", 8448), ("made", 8448)]
+    assert tape.outputs[0].buffer == 1
+    (kernel,) = tape.kernels
+    assert kernel.target == "sm_90" and 0 < kernel.registers < 64 and kernel.spills == 0
+
+
+def test_the_binary_is_kept_under_its_own_digest(zygote):
+    recording = taped(zygote, launchers.PLAIN)
+    assert recording.binaries[recording.tape.launches[0].binary].startswith(b"\x7fELF")
+
+
+def test_an_unaligned_input_is_recorded_at_its_offset(zygote):
+    launch = taped(zygote, launchers.PLAIN, replace(CASE, layout="unaligned")).tape.launches[0]
+    assert launch.arguments[0] == Pointer(0, 4)
+
+
+def test_fills_copies_and_launches_keep_their_order(zygote):
+    steps = taped(zygote, launchers.TWICE).tape.steps
+    names = [s.op if isinstance(s, Call) else s.function for s in steps]
+    assert names == ["aten.zeros.default", "aten.copy_.default", "double", "double"]
+
+
+def test_a_host_descriptor_is_kept_as_what_the_driver_must_encode(zygote):
+    (launch,) = taped(zygote, launchers.HOST_DESCRIPTOR).tape.launches
+    described = launch.arguments[0]
+    assert isinstance(described, Descriptor)
+    assert (described.shape, described.stride) == ((33, 64), (64, 1))
+    assert described.block == (32, 32) and described.element_bytes == 4
+    assert launch.arguments[1:5] == (
+        Scalar("i32", 33), Scalar("i32", 64), Scalar("i64", 64), Scalar("i64", 1),
+    )  # fmt: skip
+
+
+def test_a_device_descriptor_asks_for_scratch(zygote):
+    (launch,) = taped(zygote, launchers.DEVICE_DESCRIPTOR).tape.launches
+    assert launch.scratch_bytes >= 2 * 128 and launch.scratch_align >= 64
+
+
+def test_clusters_and_cooperative_launches_are_marked(zygote):
+    assert taped(zygote, launchers.CLUSTER).tape.launches[0].num_ctas == 2
+    assert taped(zygote, launchers.COOPERATIVE).tape.launches[0].cooperative
+
+
+def test_each_setting_of_an_autotuner_is_a_candidate_of_its_own(zygote):
+    found = variants(OP, candidate(launchers.AUTOTUNED), zygote)
+    grids = [record(OP, c, [(AT, CASE)], zygote)[0].tape.launches[0].grid for c in found]
+    assert grids == [(33, 1, 1), (17, 1, 1)]
+
+
+def test_a_candidate_without_an_autotuner_is_its_only_variant(zygote):
+    plain = candidate(launchers.PLAIN)
+    assert variants(OP, plain, zygote) == (plain,)
+
+
+def test_infinity_survives_the_trip(zygote):
+    source = launchers.body("double.run  # kept").replace("n, BLOCK", "n, low, BLOCK")
+    source = source.replace("x.numel(), BLOCK=BLOCK", 'x.numel(), float("-inf"), BLOCK=BLOCK')
+    low = taped(zygote, source).tape.launches[0].arguments[-1]
+    assert low == Scalar("fp32", float("-inf"))
+
+
+@pytest.mark.parametrize(
+    ("source", "stage", "told"),
+    [
+        (launchers.body("x.sum().item()"), "record", "needs device data: .item()"),
+        (launchers.body("assert (x > 0).any()"), "record", "needs device data: bool"),
+        (launchers.body("torch.tensor([1.0], device='cuda')"), "record", "copies host data"),
+        (launchers.body("torch.cuda.Stream()"), "record", "current stream only"),
+        (launchers.body("return 2 * x"), "record", "no Triton kernel was launched"),
+        (launchers.body("x = torch.softmax(x, -1)"), "record", "which this problem bars"),
+        (launchers.body("raise ValueError('as asked')"), "record", "line 13: ValueError: as asked"),
+        (launchers.PLAIN.replace("return y", "return y.t()"), "record", "not float32 [33, 64]"),
+        (launchers.PLAIN.replace("return y", "return x"), "record", "shares memory with an input"),
+        (launchers.PLAIN.replace("return y", "return y, y"), "record", "returns 2 tensors"),
+        (launchers.PLAIN.replace("return y", "return 3"), "record", "no tensor"),
+        (launchers.PLAIN.replace("2 * tl.load", "2 * tl.lod"), "record", "lod"),
+        (launchers.body("import os", "os._exit(0)"), "record", "ended its own process"),
+    ],
+    ids=lambda value: value if len(value) < 40 else "",
+)
+def test_what_cannot_be_taped_is_refused_with_the_reason(zygote, source, stage, told):
+    with pytest.raises(CandidateError, match=r".") as refused:
+        taped(zygote, source)
+    assert refused.value.stage == stage and told in refused.value.reason
+
+
+def test_too_much_shared_memory_is_a_matter_of_resources(zygote):
+    source = launchers.HOST_DESCRIPTOR.replace("[32, 32]", "[256, 256]").replace(
+        "BLOCK=32", "BLOCK=256"
+    )
+    with pytest.raises(CandidateError) as refused:
+        taped(zygote, source)
+    assert refused.value.stage == "resources" and "shared memory" in refused.value.reason
+
+
+def test_a_hanging_launcher_is_stopped_and_the_next_is_unaffected(zygote):
+    def hurried(job, request, seconds):
+        return zygote(job, request, 3)
+
+    with pytest.raises(CandidateError, match="did not return") as refused:
+        record(OP, candidate(launchers.body("while True: pass")), [(AT, CASE)], hurried)
+    assert refused.value.stage == "record"
+    assert isinstance(taped(zygote, launchers.PLAIN).tape.steps[0], Launch)
+
+
+def test_a_forged_answer_is_not_believed(zygote):
+    forged = zygote("evaluator.record.job:main", b"", 30)
+    assert not isinstance(forged, Done)
+    for body in (b"", b"[]", b'[{"tapes": [], "binaries": {}}]', b'{"kind": "passed"}'):
+        with pytest.raises(CandidateError, match="tampered"):
+            record(OP, candidate(launchers.PLAIN), [(AT, CASE)], lambda *_, body=body: Done(body))
