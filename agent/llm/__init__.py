@@ -1,0 +1,1 @@
+"""Kernels proposed by a language model behind any OpenAI-compatible endpoint."""

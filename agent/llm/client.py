@@ -1,0 +1,191 @@
+"""A model behind any OpenAI-compatible chat endpoint, held to a time, a size and to silence."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+import httpx2
+import openai
+from openai.types.chat import ChatCompletionMessageParam
+from pydantic import BaseModel, Field, SecretStr, ValidationError
+
+from agent.llm.chat import Call, Complete, EndpointError, Message, Reply, recorded
+
+#: The largest answer that is read, in bytes: a reply of 64 KiB of source with room around it.
+MAX_BYTES = 1 << 20
+#: For endpoints that ask for none, as local servers mostly do.
+NO_KEY = SecretStr("")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An operator's settings for a model. `timeout` is in seconds, for a whole answer.
+
+    Raises `ValueError` for an address that is not plain http(s): a key in it would be logged.
+    """
+
+    base_url: str
+    model: str
+    key: SecretStr = NO_KEY
+    timeout: float = 120.0
+    retries: int = 3
+    max_tokens: int = 8192
+    temperature: float | None = None
+
+    def __post_init__(self) -> None:
+        url = urlsplit(self.base_url)
+        if url.scheme not in ("http", "https") or not url.hostname:
+            raise ValueError("the model's base URL must start with http:// or https://")
+        if url.username or url.password or url.query or url.fragment:
+            raise ValueError("the model's base URL must hold no key, user or query")
+
+
+def from_endpoint(
+    endpoint: Endpoint,
+    record: Callable[[Call], None],
+    sleep: Callable[[float], None] = time.sleep,
+    jitter: Callable[[], float] = random.random,
+) -> Complete:
+    """The endpoint's model. Rate limits, server errors and time-outs alone are tried again."""
+    client = openai.OpenAI(
+        base_url=endpoint.base_url,
+        api_key=endpoint.key.get_secret_value() or "none",
+        timeout=endpoint.timeout,
+        max_retries=0,
+        http_client=httpx2.Client(
+            trust_env=not _is_loopback(endpoint.base_url),
+            timeout=endpoint.timeout,
+            follow_redirects=False,
+            headers={"Accept-Encoding": "identity"},
+            event_hooks={"response": [lambda response: _bound(response, endpoint.timeout)]},
+        ),
+    )
+
+    def complete(messages: Sequence[Message]) -> Reply:
+        for attempt in range(endpoint.retries + 1):
+            try:
+                return _ask(client, endpoint, messages)
+            except _PassingError as error:
+                if attempt == endpoint.retries:
+                    raise EndpointError(str(error)) from None
+                sleep(min(30.0, 2.0**attempt) * (0.5 + jitter() / 2))
+        raise AssertionError("unreachable")
+
+    return recorded(complete, record)
+
+
+class _PassingError(Exception):
+    """A failure that may be over in a moment."""
+
+
+class _Usage(BaseModel):
+    prompt_tokens: int = Field(0, ge=0, le=10**8)
+    completion_tokens: int = Field(0, ge=0, le=10**8)
+
+
+class _Said(BaseModel):
+    content: str | None = None
+
+
+class _Choice(BaseModel):
+    message: _Said
+
+
+class _Completion(BaseModel):
+    """What we read of an answer; tool calls and the rest are not asked for, and not read."""
+
+    choices: list[_Choice] = Field(min_length=1)
+    usage: _Usage | None = None
+
+
+def _ask(client: openai.OpenAI, endpoint: Endpoint, messages: Sequence[Message]) -> Reply:
+    """One request. A reply without text is an empty reply; the key is cut from what is said."""
+    try:
+        raw = client.chat.completions.with_raw_response.create(
+            model=endpoint.model,
+            messages=[_turn(m) for m in messages],
+            max_tokens=endpoint.max_tokens,
+            temperature=openai.omit if endpoint.temperature is None else endpoint.temperature,
+        )
+        answer = _Completion.model_validate_json(raw.content)
+    except openai.APITimeoutError:
+        raise _PassingError(f"the model gave no answer in {endpoint.timeout:g} s") from None
+    except openai.APIStatusError as error:
+        raise _refusal(error.status_code) from None
+    except openai.APIConnectionError as error:
+        oversized = isinstance(error.__cause__, _OversizedError)
+        said = "answered with too much" if oversized else "cannot be reached"
+        raise EndpointError(f"the model endpoint {said}") from None
+    except ValidationError:
+        raise EndpointError("the model endpoint answered with no chat completion") from None
+    used = answer.usage or _Usage(prompt_tokens=0, completion_tokens=0)
+    text = _without(endpoint.key, answer.choices[0].message.content or "")
+    return Reply(text, used.prompt_tokens, used.completion_tokens, endpoint.model)
+
+
+def _turn(message: Message) -> ChatCompletionMessageParam:
+    match message.role:
+        case "system":
+            return {"role": "system", "content": message.content}
+        case "user":
+            return {"role": "user", "content": message.content}
+        case "assistant":
+            return {"role": "assistant", "content": message.content}
+
+
+def _refusal(status: int) -> EndpointError | _PassingError:
+    if status in (401, 403):
+        return EndpointError(f"the model endpoint refuses the key (HTTP {status})")
+    said = f"the model endpoint answers HTTP {status}"
+    return _PassingError(said) if status in (408, 429) or status >= 500 else EndpointError(said)
+
+
+def _without(key: SecretStr, text: str) -> str:
+    """The text with the key cut out: an endpoint may say back what it was sent."""
+    secret = key.get_secret_value()
+    return text.replace(secret, "[key]") if secret else text
+
+
+def _is_loopback(base_url: str) -> bool:
+    host = urlsplit(base_url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class _OversizedError(Exception):
+    """An answer that is too large, or packed so that it could become so."""
+
+
+def _bound(response: httpx2.Response, seconds: float) -> None:
+    """Hold the body to `MAX_BYTES` and to a time; the client's own limit is on each read alone."""
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise _OversizedError
+    if isinstance(response.stream, httpx2.SyncByteStream):
+        response.stream = _Bounded(response.stream, MAX_BYTES, time.monotonic() + seconds)
+
+
+class _Bounded(httpx2.SyncByteStream):
+    """A body that ends in an error when it grows too large or takes too long."""
+
+    def __init__(self, body: httpx2.SyncByteStream, size: int, deadline: float) -> None:
+        self._body, self._size, self._deadline = body, size, deadline
+
+    def __iter__(self) -> Iterator[bytes]:
+        read = 0
+        for chunk in self._body:
+            read += len(chunk)
+            if read > self._size:
+                raise _OversizedError
+            if time.monotonic() > self._deadline:
+                raise httpx2.ReadTimeout("the answer takes too long")
+            yield chunk
+
+    def close(self) -> None:
+        self._body.close()
