@@ -9,6 +9,7 @@ from statistics import median
 import pytest
 import torch
 import triton
+from isolates import run_in_subprocess
 from taped import (
     apply_sums,
     launch_of,
@@ -33,7 +34,7 @@ from evaluator import calibrate
 from evaluator.datasheet import datasheet
 from evaluator.errors import CandidateError
 from evaluator.inputs import Case
-from evaluator.isolate import Died, Done, run_here
+from evaluator.isolate import Done, run_here
 from evaluator.play.judge import check_replayed, time_replayed
 from evaluator.play.player import Player, finish
 from evaluator.play.statistics import Plan
@@ -46,23 +47,6 @@ pytestmark = pytest.mark.gpu
 AT = workload(96, 1000)
 LARGE = workload(8192, 4096)
 CASE = Case(seed=7)
-
-
-def in_a_process(job: str, request: bytes, seconds: float) -> Done | Died:
-    """A process of its own, for device code that takes its context down with it."""
-    code = (
-        "import sys; from evaluator.isolate import resolve;"
-        "sys.stdout.buffer.write(resolve(sys.argv[1])(sys.stdin.buffer.read()))"
-    )
-    try:
-        ran = subprocess.run(
-            [sys.executable, "-c", code, job], input=request, capture_output=True, timeout=seconds
-        )
-    except subprocess.TimeoutExpired:
-        return Died("timeout", "")
-    if ran.returncode:
-        return Died("raised", ran.stderr.decode()[-1000:])
-    return Done(ran.stdout)
 
 
 def judged(recorded, at=AT, case=CASE, isolate=run_here):
@@ -105,7 +89,7 @@ def test_a_write_to_an_input_is_caught():
 
 def test_an_illegal_address_is_the_candidates_fault():
     with pytest.raises(CandidateError, match="outside its buffers") as caught:
-        judged(rows_recording(scale_rows_wildly, AT, live=False), isolate=in_a_process)
+        judged(rows_recording(scale_rows_wildly, AT, live=False), isolate=run_in_subprocess)
     assert caught.value.stage == "smoke"
 
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import torch
 
-from evaluator.compare import Errors, Mismatch, compare
+from evaluator.compare import Errors, Mismatch, compare, meaningful
 from evaluator.errors import CandidateError, LabError
 from evaluator.graphs import run
 from evaluator.inputs import Case, draw, flat
+from evaluator.interpret.judge import labels
 from evaluator.play.player import Player, finish
 from evaluator.play.wire import Take
 from kernel_library.spec import OpSpec, Workload
-from kernel_library.verdict import Checked
 
 Answers = tuple[torch.Tensor, ...]
 
@@ -34,19 +34,25 @@ class Players:
         return self._known[digest]
 
 
-def check(takes: Sequence[Take], players: Players) -> Iterator[tuple[int, Errors]]:
-    """Play each take and compare. Yields the errors by number; raises `CandidateError`."""
-    for number, take in enumerate(takes):
-        yield number, check_one(take, players.of(take))
+def check(takes: Sequence[Take], players: Players) -> Iterator[Errors | None]:
+    """Play each take in order and compare. Raises `CandidateError` at the first that is wrong."""
+    for take in takes:
+        yield check_one(take, players.of(take))
 
 
-def check_one(take: Take, player: Player) -> Errors:
-    """The errors of one take's answer. Raises `CandidateError` if it is wrong in any way."""
+def check_one(take: Take, player: Player) -> Errors | None:
+    """The errors of one take's answer; None where bent values leave no answer to compare with.
+
+    Raises `CandidateError` if it is wrong in any way.
+    """
+    case = take.case
     got = play_once(take, player)
-    if take.case.repeat:
+    if case.repeat:
         _same_again(got, play_once(_other_poison(take), player))
-    truth, own = answers(player.op, take.at, take.case, player.device)
-    return judged(player.op, got, truth, own, take.case.poison)
+    truth, own = answers(player.op, take.at, case, player.device)
+    if case.values != "recipe" and not meaningful(truth, own, case.values == "infinite"):
+        return None
+    return judged(player.op, take, got, truth, own)
 
 
 def play_once(take: Take, player: Player) -> Answers:
@@ -72,39 +78,18 @@ def answers(
     return run(graph, inputs, widen=True) if widen else (), run(graph, inputs)
 
 
-def judged(op: OpSpec, got: Answers, truth: Answers, own: Answers, poison: int) -> Errors:
+def judged(op: OpSpec, take: Take, got: Answers, truth: Answers, own: Answers) -> Errors:
     """The errors of a right answer. Raises `CandidateError` for a wrong one."""
-    names = written_names(op, len(truth))
+    names = labels(op, (take.at, take.case))
     try:
-        return compare(got, truth, own, op.tolerance, names=names, poison=poison)
+        return compare(got, truth, own, op.tolerance, names=names, poison=take.case.poison)
     except Mismatch as wrong:
         raise CandidateError("correct", wrong.reason) from wrong
-
-
-def written_names(op: OpSpec, count: int) -> tuple[str, ...]:
-    """What to call each output; nothing where lists make them more than the contract's names."""
-    names = tuple(op.written())
-    return names if len(names) == count else ()
 
 
 def kernels(player: Player) -> list[str]:
     """The kernels that a tape launches, by name."""
     return [launch.function for launch in player.recording.tape.launches]
-
-
-def summed(takes: Sequence[Take], found: Sequence[Errors]) -> tuple[Checked, ...]:
-    """The worst of each workload's cases, in the order in which workloads came."""
-    worst: dict[str, Checked] = {}
-    for take, errors in zip(takes, found, strict=True):
-        key = str(take.at)
-        known = worst.get(key) or Checked(take.at, 0.0, 0.0, 0)
-        worst[key] = replace(
-            known,
-            error=max(known.error, errors.error),
-            torch_error=max(known.torch_error, errors.torch_error),
-            cases=known.cases + 1,
-        )
-    return tuple(worst.values())
 
 
 def _same_again(got: Answers, again: Answers) -> None:

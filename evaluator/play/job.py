@@ -12,9 +12,11 @@ import torch
 
 from evaluator.compare import Errors
 from evaluator.errors import CandidateError, LabError, ProblemError
-from evaluator.play.check import Players, check, summed
+from evaluator.matrix import tally
+from evaluator.play.check import Players, check
 from evaluator.play.race import race
-from evaluator.play.wire import Reply, Request, dump_reply, load_request
+from evaluator.play.wire import Reply, Request, Whose, dump_reply, load_request
+from kernel_library.spec import Workload
 
 Progress = Callable[[int], None]
 
@@ -33,7 +35,9 @@ def main(raw: bytes) -> bytes:
     except CandidateError as error:
         reply = Reply(whose="candidate", stage=error.stage, reason=error.reason, take=reached)
     except ProblemError as error:
-        reply = Reply(whose="problem", reason=str(error), take=reached)
+        # a reference that runs elsewhere is not at fault for the size of this device
+        whose: Whose = "lab" if isinstance(error.__cause__, torch.OutOfMemoryError) else "problem"
+        reply = Reply(whose=whose, reason=str(error), take=reached)
     except LabError as error:
         reply = Reply(whose="lab", reason=str(error), take=reached)
     return dump_reply(reply)
@@ -44,11 +48,12 @@ def _do(request: Request, at: Progress) -> Reply:
     takes, players = request.takes(), Players(request.op, device)
     if request.mode == "time":
         return race(request, takes, players, at)
-    found: list[Errors] = []
-    for number, errors in check(takes, players):
-        found.append(errors)
+    found: list[tuple[Workload, Errors]] = []
+    for number, errors in enumerate(check(takes, players)):
         at(number + 1)
-    return Reply(checked=summed(takes, found))
+        if errors is not None:
+            found.append((takes[number].at, errors))
+    return Reply(checked=tally(request.op, found))
 
 
 def gpu() -> torch.device:

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from evaluator.errors import CandidateError, LabError, ProblemError
 from evaluator.isolate import Died, Isolate
+from evaluator.matrix import describe, shown
 from evaluator.play.wire import Reply, Request, Take, dump_request, load_reply, pack
 from kernel_library.device import Device
 from kernel_library.spec import OpSpec
@@ -58,17 +59,23 @@ def _ask(request: Request, takes: Sequence[Take], isolate: Isolate, seconds: flo
         reply = load_reply(outcome.body)
     except ValidationError as error:
         raise LabError(f"the player's reply cannot be read: {error}") from error
-    public = takes[reply.take].at if 0 <= reply.take < len(takes) else None
     match reply.whose:
         case "candidate":
-            # a hidden workload stays hidden: only the contract's own are named
-            known = public if public in request.op.workloads else None
-            raise CandidateError(reply.stage, reply.reason, known)
+            raise _theirs(request.op, reply, takes)
         case "problem":
             raise ProblemError(reply.reason, "reference")
         case "lab":
             raise LabError(reply.reason)
     return reply
+
+
+def _theirs(op: OpSpec, reply: Reply, takes: Sequence[Take]) -> CandidateError:
+    """The candidate's fault, with the class of its case; a hidden workload stays hidden."""
+    if not 0 <= reply.take < len(takes):
+        return CandidateError(reply.stage, reply.reason)
+    take = takes[reply.take]
+    reason = f"{reply.reason} {describe(op, take.at, take.case)}".strip()
+    return CandidateError(reply.stage, reason, shown(op, take.at))
 
 
 def _died(died: Died, seconds: float) -> Exception:

@@ -121,7 +121,7 @@ def judge_outputs(op: OpSpec, take: Take, bound: Bound) -> None:
         torch.cuda.empty_cache()
         own = answers(op, take.at, take.case, device, widen=False)[1]
         truth = tuple(t.double() if t.is_floating_point() else t for t in own)
-    judged(op, got, truth, own, take.case.poison)
+    judged(op, take, got, truth, own)
 
 
 def _measurement(

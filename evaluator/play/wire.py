@@ -17,6 +17,8 @@ from kernel_library.spec import OpSpec, Workload
 from kernel_library.tape import Recording, Tape
 from kernel_library.verdict import Checked, Measurement, Stage
 
+Whose = Literal["candidate", "problem", "lab", "nobody"]
+
 
 @dataclass(frozen=True, slots=True)
 class Take:
@@ -62,7 +64,7 @@ class Reply:
     checked: tuple[Checked, ...] = ()
     measured: tuple[Measurement, ...] = ()
     notes: tuple[str, ...] = ()
-    whose: Literal["candidate", "problem", "lab", "nobody"] = "nobody"
+    whose: Whose = "nobody"
     stage: Stage = "correct"
     reason: str = ""
     take: int = -1
