@@ -1,0 +1,46 @@
+# `make demo` and `make test` set up all that they need in .venv; nothing is installed globally.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# A Python whose torch already sees a GPU is used as it is. Elsewhere the CPU build of torch is
+# pinned, because a plain `torch` pulls gigabytes of CUDA.
+SEES_GPU := $(shell $(PYTHON) -c "import torch; print(int(torch.cuda.is_available()))" 2>/dev/null)
+ifeq ($(SEES_GPU),1)
+VENV_FLAGS := --system-site-packages
+PINS := -c requirements/pins.txt
+EXTRAS := gpu
+else
+PINS := -c requirements/pins.txt -c requirements/cpu.txt
+EXTRAS := celery
+endif
+
+.PHONY: demo test venv lint benchmark clean
+
+demo: venv
+	$(BIN)/python examples/demo.py
+
+test: venv
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+venv: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml requirements/pins.txt requirements/cpu.txt
+	$(PYTHON) -m venv $(VENV_FLAGS) $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS) "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS) \
+	    -e ".[$(EXTRAS)]" --group dev \
+	    || { echo "Without a GPU, Kernelwright is tested with torch's CPU build. If pip cannot" \
+	         "find it, point PIP_EXTRA_INDEX_URL at the CPU index that pytorch.org names."; exit 1; }
+	touch $@
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+benchmark: venv
+	$(BIN)/python benchmarks/judge.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
