@@ -35,9 +35,9 @@ def create_app(store: Store, *, settings: ApiSettings | None = None) -> FastAPI:
     for routes in (jobs, candidates, kernels, exports, health, pages):
         app.include_router(routes.router)
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
-    for error in (Problem, StoreError, RequestValidationError, HTTPException, Exception):
+    for error in (Problem, StoreError, RequestValidationError, HTTPException):
         app.add_exception_handler(error, answer)
-    app.add_middleware(Guard, settings=settings)
+    app.add_middleware(Guard, settings=settings, answer=answer)
     return app
 
 

@@ -62,7 +62,7 @@ def _grid(top: float) -> Iterator[str]:
         share = top * step / 4
         y = _y(share, top)
         yield f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        yield f'<text class="tick" x="{_LEFT - 6}" y="{y + 4:.1f}">{share:.0%}</text>'
+        yield f'<text class="tick" x="{_LEFT - 6}" y="{y + 4:.1f}">{share * 100:.0f} %</text>'
 
 
 def _best(points: Sequence[Point], top: float) -> str:

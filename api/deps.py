@@ -51,10 +51,12 @@ def before_of(cursor: Annotated[str | None, Query(max_length=128)] = None) -> st
     if cursor is None:
         return None
     try:
-        padded = cursor + "=" * (-len(cursor) % 4)
-        return base64.urlsafe_b64decode(padded.encode("ascii")).decode("ascii")
-    except (binascii.Error, UnicodeError):
-        raise Problem("invalid", "Use `next_cursor` of a page as it was given.") from None
+        last = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("ascii")
+    except (binascii.Error, UnicodeError, ValueError):
+        last = ""
+    if cursor_of(last) != cursor or not last:
+        raise Problem("invalid", "Use `next_cursor` of a page as it was given.")
+    return last
 
 
 def version_of(if_match: Annotated[str | None, Header()] = None) -> int:

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.headers import SAFE_METHODS, SECURITY, host_name, is_same_origin
-from api.problems import Problem, problem_response
+from api.problems import Problem
 from api.settings import ApiSettings
+
+#: Makes a response of an exception.
+Answer = Callable[[Request, Exception], Response]
 
 
 class Guard:
-    """ASGI middleware: answers a problem, or passes the request on with its body read whole."""
+    """ASGI middleware: passes a request on with its body read whole, or answers with a problem.
 
-    def __init__(self, app: ASGIApp, settings: ApiSettings) -> None:
-        self.app, self.settings = app, settings
+    It is the edge of the application: what no handler caught is answered here too.
+    """
+
+    def __init__(self, app: ASGIApp, settings: ApiSettings, answer: Answer) -> None:
+        self.app, self.settings, self.answer = app, settings, answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Guards HTTP; the lifespan passes through."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
+        out = Out(send)
         try:
             receive = await self._admit(scope, receive)
-        except Problem as problem:
-            return await problem_response(problem, scope["path"])(scope, receive, send)
-        return await self.app(scope, receive, _with_headers(send))
+            await self.app(scope, receive, out)
+        except Exception as error:
+            if out.started:
+                raise
+            await self.answer(Request(scope), error)(scope, receive, out)
 
     async def _admit(self, scope: Scope, receive: Receive) -> Receive:
         headers = Headers(scope=scope)
@@ -67,12 +80,17 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-def _with_headers(send: Send) -> Send:
-    async def decorated(message: Message) -> None:
+class Out:
+    """A response on its way out: given the security headers, and known to have begun or not."""
+
+    def __init__(self, send: Send) -> None:
+        self.send, self.started = send, False
+
+    async def __call__(self, message: Message) -> None:
+        """Sends one message of the response."""
         if message["type"] == "http.response.start":
+            self.started = True
             headers = MutableHeaders(scope=message)
             for name, value in SECURITY.items():
                 headers.setdefault(name, value)
-        await send(message)
-
-    return decorated
+        await self.send(message)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from api.chart import Point
-from api.text import DiffLine, diff
+from api.text import DiffLine, diff, percent
 from kernel_library.job import Attempt
 from kernel_library.spec import Workload
 from kernel_library.store import Store
@@ -72,10 +72,12 @@ def verdict_page(verdict: Verdict) -> VerdictPage:
             return VerdictPage(verdict, f"Rejected at {stage}", reason, rows, ())
         case Passed(measured=measured):
             names = dict.fromkeys(name for m in measured for name in m.baselines)
-            headline = (
-                f"Passed: {verdict.of_roofline:.0%} of the roofline" if measured else "Passed"
+            share = (
+                f": {percent(verdict.of_roofline)} of the roofline" if measured else ", not timed"
             )
-            return VerdictPage(verdict, headline, _summary(verdict), _rows(verdict), tuple(names))
+            return VerdictPage(
+                verdict, f"Passed{share}", _summary(verdict), _rows(verdict), tuple(names)
+            )
 
 
 def _summary(verdict: Passed) -> str:
@@ -85,8 +87,8 @@ def _summary(verdict: Passed) -> str:
         return f"{right} {not_timed(verdict.record)}"
     return (
         f"{right} Geometric mean over {len(verdict.measured)} timed workloads on "
-        f"{verdict.record.device or 'an unnamed device'}; the worst is {worst.of_roofline:.0%}, "
-        f"at {worst.at}."
+        f"{verdict.record.device or 'an unnamed device'}; "
+        f"the worst is {percent(worst.of_roofline)}, at {worst.at}."
     )
 
 
@@ -116,7 +118,7 @@ def point(index: int, attempt: Attempt) -> Point:
     match attempt.verdict:
         case Passed(measured=measured) if measured:
             share = attempt.verdict.of_roofline
-            return Point("timed", share, f"attempt {index + 1}: {share:.1%} of the roofline")
+            return Point("timed", share, f"attempt {index + 1}: {percent(share)} of the roofline")
         case Passed():
             return Point("untimed", 0.0, f"attempt {index + 1}: passed, not timed")
         case Rejected(stage=stage):
@@ -127,7 +129,7 @@ def result_of(verdict: Verdict) -> str:
     """A verdict in a few words: `83.4 %`, `passed, not timed` or `rejected at correct`."""
     match verdict:
         case Passed(measured=measured):
-            return f"{verdict.of_roofline:.1%}" if measured else "passed, not timed"
+            return percent(verdict.of_roofline) if measured else "passed, not timed"
         case Rejected(stage=stage):
             return f"rejected at {stage}"
 
@@ -180,14 +182,39 @@ def _parent(store: Store, digest: str, job_id: str) -> tuple[str, str] | None:
 
 
 def told(event: EventView) -> str:
-    """An event in one line: its data as words."""
-    data = event.data
-    parts = [f"{name.replace('_', ' ')} {_short(value)}" for name, value in data.items() if value]
-    return ", ".join(parts)
+    """An event in one line: the sentence that it holds, then the rest of its data by name."""
+    data = dict(event.data)
+    if event.kind == "attempt":
+        return _told_attempt(data)
+    data.pop("problem", None)  # the page shows it whole, above the log
+    if "best" in data:
+        data["best"] = str(data["best"] or "")[:12]
+    sentence = str(data.pop("why", None) or data.pop("text", None) or "")
+    rest = ", ".join(
+        f"{name.replace('_', ' ')} {_short(data[name])}" for name in data if data[name]
+    )
+    return f"{sentence} ({rest})" if sentence and rest else sentence or rest
+
+
+def _told_attempt(data: dict[str, object]) -> str:
+    share = data.get("of_roofline")
+    if "stage" in data:
+        result = f"rejected at {data['stage']}: {data.get('reason', '')}"
+    elif isinstance(share, float):
+        result = f"passed, {percent(share)} of the roofline"
+    else:
+        result = "passed, not timed"
+    number = data.get("index")
+    return f"{number + 1 if isinstance(number, int) else ''} by {data.get('proposer')}: {result}"
 
 
 def _short(value: object) -> str:
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, list):
+        return _cut(", ".join(map(str, value)))
+    return _cut(f"{value:.4g}" if isinstance(value, float) else str(value))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 

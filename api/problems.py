@@ -12,7 +12,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from api.headers import SECURITY
 from kernel_library.store.errors import (
     KeyConflict,
     NotAcceptable,
@@ -108,13 +107,8 @@ def _field_errors(error: RequestValidationError) -> list[dict[str, object]]:
     ]  # fmt: skip
 
 
-def problem_response(problem: Problem, instance: str) -> Response:
-    """The problem as a response of its own, with the headers that every response carries."""
-    return JSONResponse(
-        problem.body(instance), problem.status, SECURITY, "application/problem+json"
-    )
-
-
 def answer_problem(request: Request, error: Exception) -> Response:
-    """The exception handler of everything under `/v1`."""
-    return problem_response(problem_of(error), request.url.path)
+    """The exception as a problem document."""
+    problem = problem_of(error)
+    body = problem.body(request.url.path)
+    return JSONResponse(body, problem.status, media_type="application/problem+json")

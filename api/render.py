@@ -15,7 +15,7 @@ from markupsafe import Markup
 from api.chart import bar
 from api.forms import FormKey
 from api.models import result_of
-from api.text import highlight_css, source_html, visible
+from api.text import highlight_css, percent, source_html, visible
 
 HERE = Path(__file__).parent
 
@@ -67,7 +67,7 @@ def _templates() -> Environment:
     )  # fmt: skip
     environment.filters |= {
         "visible": visible, "code": source_html, "when": when, "clock": clock, "number": number,
-        "bar": bar, "result": result_of,
+        "bar": bar, "percent": percent, "result": result_of,
     }  # fmt: skip
     environment.globals["fingerprint"] = _fingerprint()
     return environment

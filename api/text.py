@@ -27,6 +27,11 @@ def visible(text: str) -> Markup:
     return _marked(str(escape(text)))
 
 
+def percent(share: float) -> str:
+    """A share as a percentage: `83.1 %`."""
+    return f"{share * 100:.1f} %"
+
+
 def source_html(source: str) -> Markup:
     """Python, coloured and numbered; its lines can be linked to as `#L12`."""
     formatter = HtmlFormatter(
