@@ -36,6 +36,7 @@ _WEIGHTS = dict.fromkeys(
 _ROWWISE = {
     "_softmax": 8, "_log_softmax": 8, "_safe_softmax": 8, "native_layer_norm": 6,
     "native_group_norm": 6, "native_batch_norm": 6, "_native_batch_norm_legit": 6,
+    "_native_batch_norm_legit_functional": 6, "_batch_norm_with_update_functional": 6,
     "_fused_rms_norm": 4, "logsumexp": 6, "linalg_vector_norm": 2, "cumsum": 1, "cumprod": 1,
     "nll_loss_forward": 1, "avg_pool2d": 1, "max_pool2d_with_indices": 1,
 }  # fmt: skip
@@ -192,9 +193,11 @@ def fit(points: Sequence[Point]) -> str | None:
     """The formula over axes whose value at each point is the sum of its terms; None if unfit.
 
     Each term must be one monomial, at most quadratic in each axis, at every point; so the formula
-    is the sum of the terms' own, and holds at other sizes too.
+    is the sum of the terms' own, and holds at other sizes too. Each axis must have been varied.
     """
     if len({len(terms) for _, terms in points}) != 1:
+        return None
+    if any(len({dims[axis] for dims, _ in points}) == 1 for axis in points[0][0]):
         return None
     sums: dict[tuple[int, ...], Fraction] = defaultdict(Fraction)
     dims = [sizes for sizes, _ in points]

@@ -57,7 +57,7 @@ def _is_name(name: str) -> bool:
 def _custom(shapes: Sequence[tuple[Size, ...]]) -> Iterator[str]:
     first = shapes[0]
     pool = _POOLS.get(len(first), "").split()
-    if len(first) == 4 and sum(len(shape) == 4 for shape in shapes) > 1:
+    if len(first) == 4 and any(len(s) == 4 and s[-1] == first[-1] for s in shapes[1:]):
         pool = ["B", "H", "S", "D"]
     matrices = [shape for shape in shapes[:2] if len(shape) == 2]
     if len(matrices) == 2 and first[0] != first[1] and first[1] in matrices[1] and first not in (

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from evaluator.counting import Counts, Term, count, fit, tabulate
+from evaluator.counting import Counts, Point, Term, count, fit, tabulate
 from evaluator.graphs import check
 from evaluator.intake.asking import call_at
 from kernel_library.spec import ITEMSIZE, OpSpec, Workload
@@ -52,9 +52,17 @@ def _count(op: OpSpec, at: Workload) -> Counts:
 
 def _formula(points: Sequence[tuple[Workload, Sequence[Term]]], sized: bool = False) -> str:
     """`T_bytes`, the size of the free dtype, is one of the names where bytes are counted."""
-    named = []
+    named: list[Point] = []
     for at, terms in points:
-        dims = {axis: size for axis, size in at.dims.items() if isinstance(size, int)}
+        # a list's sizes count by their sum
+        dims = {a if isinstance(n, int) else f"sum({a})": total(n) for a, n in at.dims.items()}
         size = {"T_bytes": ITEMSIZE[at.dtypes["T"]]} if sized and "T" in at.dtypes else {}
-        named.append(({**dims, **size}, terms))
-    return fit(named) or tabulate(named)
+        if all(known != {**dims, **size} for known, _ in named):
+            named.append(({**dims, **size}, terms))
+    sums: list[Point] = [(dims, [sum(terms)]) for dims, terms in named]
+    return fit(named) or fit(sums) or tabulate(named)
+
+
+def total(size: int | tuple[int, ...]) -> int:
+    """The size of an axis, all items of a list together."""
+    return size if isinstance(size, int) else sum(size)

@@ -12,14 +12,23 @@ import torch
 
 from evaluator.errors import ProblemError
 from evaluator.intake.examples import MOST_BYTES, ask_for_inputs, meta, sort_out
-from evaluator.intake.loading import loaded
-from evaluator.intake.recipes import parameter_recipe, recipe_of
+from evaluator.intake.loading import OnCpu, loaded
+from evaluator.intake.recipes import parameter_recipe
 from evaluator.intake.wire import Described, Example, Slot
 from kernel_library.formula import Value
 
 #: Appended to a KernelBench-style file: the model without the weight of its parameters. Tables and
 #: other tensors that are no parameters keep their values, for which the model is made in full.
-BUILD = """
+BUILD = '''
+
+def _is_table(buffer):
+    """Integers, or a matrix of whole numbers such as a mask: its values are part of the op."""
+    if buffer.nbytes > 1 << 20 or buffer.dim() == 0:
+        return False
+    if not buffer.is_floating_point():
+        return True
+    return buffer.dim() > 1 and not buffer.is_meta and bool((buffer == buffer.round()).all())
+
 
 def _build_model():
     arguments = get_init_inputs() if "get_init_inputs" in globals() else []
@@ -29,21 +38,21 @@ def _build_model():
     except (RuntimeError, NotImplementedError):
         return Model(*arguments)
     plain = [value for module in model.modules() for value in vars(module).values()]
-    plain += [b for b in model.buffers() if not b.is_floating_point() and b.dim() > 0]
+    plain += [b for b in model.buffers() if b.dim() > 1 or not b.is_floating_point() and b.dim()]
     if any(isinstance(value, torch.Tensor) for value in plain):
         return Model(*arguments)
     return model
 
 
 _MODEL = _build_model()
-"""
+'''
 
 
 def describe_model(source: str) -> Described:
     """A file with `Model`, `get_inputs` and perhaps `get_init_inputs`.
 
     The forward's tensors come first, then parameters and floating buffers by their own names;
-    small integer buffers stay in the model. What the forward writes to a buffer is not an output.
+    tables (see `_is_table`) stay in the model. What it writes to a buffer is not an output.
     """
     with_model = _imports_torch(source) + BUILD
     with loaded(with_model) as module:
@@ -52,9 +61,10 @@ def describe_model(source: str) -> Described:
         examples, options = sort_out(_paired(names, value, small), highs)
         held = dict(_parameters(module, {name for name, _ in names}))
         weights = tuple(example for example, _ in held.values())
+        state = {name: f"{e.name}.clone()" if own else e.name for name, (e, own) in held.items()}
+        state |= _counters(module)
         sizes = _named_sizes(module)
-    text = _reference([n for n, _ in names], options, {k: e.name for k, (e, _) in held.items()},
-                      {k for k, (_, is_buffer) in held.items() if is_buffer})  # fmt: skip
+    text = _reference([name for name, _ in names], options, [e.name for e in weights], state)
     return Described(with_model + text, (*examples, *weights), options, sizes)
 
 
@@ -112,41 +122,55 @@ def _paired(
 
 
 def _parameters(module: ModuleType, taken: set[str]) -> Iterator[tuple[str, tuple[Example, bool]]]:
-    """Parameters and floating buffers as inputs, by their name in the model; True for a buffer."""
+    """Parameters and buffers as inputs, by their name in the model; True for a buffer."""
     model = module._MODEL
     light = sum(p.nbytes for p in model.parameters()) <= MOST_BYTES
     if light and any(p.is_meta for p in model.parameters()):
         torch.manual_seed(0)
         arguments = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
-        model = module.Model(*arguments)
+        with OnCpu():
+            model = module.Model(*arguments)
     buffers = {name for name, _ in model.named_buffers()}
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if name in buffers and not tensor.is_floating_point():
+        if name in buffers and (module._is_table(tensor) or _is_counter(tensor)):
             continue
         mine = name.replace(".", "_")
         mine = mine if mine not in taken else f"{mine}_parameter"
         taken.add(mine)
-        drawn = name in buffers and not tensor.is_meta
-        recipe = recipe_of(mine, tensor) if drawn else parameter_recipe(mine, tensor.detach())
+        recipe = parameter_recipe(mine, tensor.detach())
         yield name, (Example(mine, Slot((meta(mine, tensor),)), recipe), name in buffers)
 
 
+def _is_counter(buffer: torch.Tensor) -> bool:
+    return buffer.dim() == 0 and not buffer.is_floating_point()
+
+
+def _counters(module: ModuleType) -> dict[str, str]:
+    """Counters that a forward may write to, as code: each call starts them anew."""
+    return {
+        name: f"torch.zeros((), dtype={buffer.dtype})"
+        for name, buffer in module._MODEL.named_buffers()
+        if _is_counter(buffer)
+    }
+
+
 def _reference(
-    names: list[str], options: Mapping[str, Value], held: Mapping[str, str], buffers: set[str]
+    names: list[str],
+    options: Mapping[str, Value],
+    weights: list[str],
+    state: Mapping[str, str],
 ) -> str:
     """The function that is the model's forward, with everything it depends on passed in."""
-    tensors = [name for name in names if name not in options] + list(held.values())
+    tensors = [name for name in names if name not in options] + weights
     keywords = [f"{name}={value!r}" for name, value in options.items()]
     arguments = ", ".join([*tensors, *(["*", *keywords] if keywords else [])])
-    state = ", ".join(
-        f"{name!r}: {mine}{'.clone()' if name in buffers else ''}" for name, mine in held.items()
-    )
+    held = ", ".join(f"{name!r}: {code}" for name, code in state.items())
     forward = "".join(f"{name}, " for name in names)
     return f'''
 
 def reference({arguments}):
     """The model's forward, its parameters and buffers passed in."""
-    state = {{{state}}}
+    state = {{{held}}}
     return torch.func.functional_call(_MODEL, state, ({forward}))
 '''
 

@@ -9,7 +9,7 @@ from evaluator.intake.axes import Size
 from kernel_library.spec import OpSpec, Workload
 
 #: Steps that an axis may have to keep (heads, groups, blocks); 1 is the free axis.
-STEPS = (1, 2, 4, 8, 16, 32, 64, 128)
+STEPS = (1, 8, 32, 128)
 #: The largest tensor of a check is smaller than this, so that an interpreter can run it.
 MOST_ELEMENTS = 1 << 17
 _POINTS = (
@@ -57,15 +57,16 @@ def _short_lists(
 
 
 def _shrunk(op: OpSpec, at: dict[str, Size], steps: Mapping[str, int]) -> dict[str, Size]:
-    """Halve the longest axes until the largest tensor is small."""
-    while True:
-        names = op.names(Workload(at, {}))
-        shapes = [shape for tensor in op.inputs.values() for shape in tensor.shapes(names)]
+    """Halve the longest axes until the largest tensor is small, or as small as it can be."""
+    most = max(MOST_ELEMENTS, _largest(op, {**at, **steps}))
+    while _largest(op, at) > most:
         sizes = {axis: n for axis in steps if isinstance(n := at[axis], int)}
-        longest = max(sizes, key=lambda axis: sizes[axis] // steps[axis], default=None)
-        if max(map(prod, shapes), default=0) <= MOST_ELEMENTS or longest is None:
-            return at
+        longest = max(sizes, key=lambda axis: sizes[axis] // steps[axis])
         step = steps[longest]
-        if sizes[longest] <= step:
-            return at
         at = {**at, longest: max(1, sizes[longest] // 2 // step) * step}
+    return at
+
+
+def _largest(op: OpSpec, at: Mapping[str, Size]) -> int:
+    names = op.names(Workload(at, {}))
+    return max(prod(shape) for tensor in op.inputs.values() for shape in tensor.shapes(names))
