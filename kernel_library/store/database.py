@@ -26,6 +26,8 @@ PRAGMAS = (
     "synchronous=NORMAL",
     "foreign_keys=ON",
 )
+#: A worker that froze inside a transaction must not hold its rows for ever. Milliseconds.
+LIMITS = "-c lock_timeout=30000 -c idle_in_transaction_session_timeout=60000"
 
 
 def utc_now() -> datetime:
@@ -88,10 +90,7 @@ def connect(url: str, now: Callable[[], datetime] = utc_now) -> Database:
         case "sqlite":
             engine = _sqlite(address)
         case "postgresql":
-            address = address.set(drivername="postgresql+psycopg")
-            engine = create_engine(
-                address, hide_parameters=True, pool_pre_ping=True, pool_use_lifo=True
-            )
+            engine = _postgres(address)
         case other:
             raise ValueError(f"no store on {other!r}: use sqlite:///<file> or postgresql://...")
     return Database(engine, now)
@@ -106,6 +105,16 @@ def _sqlite(address: URL) -> Engine:
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "begin", _begin)
     return engine
+
+
+def _postgres(address: URL) -> Engine:
+    return create_engine(
+        address.set(drivername="postgresql+psycopg"),
+        hide_parameters=True,
+        pool_pre_ping=True,
+        pool_use_lifo=True,
+        connect_args={"options": LIMITS, "connect_timeout": 10},
+    )
 
 
 def _prepare(connection: sqlite3.Connection, _record: object) -> None:
