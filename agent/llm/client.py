@@ -117,10 +117,10 @@ def _ask(client: openai.OpenAI, endpoint: Endpoint, messages: Sequence[Message])
         raise _PassingError(f"the model gave no answer in {endpoint.timeout:g} s") from None
     except openai.APIStatusError as error:
         raise _refusal(error.status_code) from None
-    except openai.APIConnectionError as error:
-        oversized = isinstance(error.__cause__, _OversizedError)
-        said = "answered with too much" if oversized else "cannot be reached"
-        raise EndpointError(f"the model endpoint {said}") from None
+    except (openai.APIError, httpx2.HTTPError):
+        raise EndpointError("the model endpoint cannot be reached, or hung up") from None
+    except _OversizedError:
+        raise EndpointError("the model endpoint answered with too much") from None
     except ValidationError:
         raise EndpointError("the model endpoint answered with no chat completion") from None
     used = answer.usage or _Usage(prompt_tokens=0, completion_tokens=0)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Lock, Thread
 
@@ -23,7 +24,7 @@ class Canned:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request as it came in."""
+    """One request as it came in, the names of its headers in lower case."""
 
     path: str
     headers: Mapping[str, str]
@@ -88,7 +89,7 @@ def _handler(
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             with lock:
-                asked.append(Request(self.path, dict(self.headers), body))
+                asked.append(Request(self.path, _lower(self.headers), body))
                 canned = next(left, fails(500, b"the script is over"))
             if closing.wait(canned.late_s):
                 return
@@ -112,6 +113,10 @@ def _handler(
             """Keep quiet: the caller sees the requests."""
 
     return Handler
+
+
+def _lower(headers: Message) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
 
 
 def _parts(canned: Canned) -> list[bytes]:
