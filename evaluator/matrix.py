@@ -24,23 +24,29 @@ Point = tuple[Workload, Case]
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much a way of running can bear: elements of the largest tensor, and hidden workloads.
+    """How much a way of running can bear: elements of the largest tensor, the longest axis.
 
     `hidden` counts workloads for each dtype and option setting, `seeds` the plain cases of each
     public workload; with `each_input`, every input that can be bent is, else only the first.
     """
 
     elements: int
+    longest: int
     public_elements: int
     hidden: int
     seeds: int
     each_input: bool
 
 
-#: Triton's interpreter runs about 50 000 block operations a second: tiny sizes, few cases.
-INTERPRETED = Budget(elements=1 << 12, public_elements=1 << 18, hidden=3, seeds=1, each_input=False)
+#: Triton's interpreter runs some 10 000 block operations a second, whatever a block's size, and a
+#: program for each row is common: tiny sizes, short axes, few cases.
+INTERPRETED = Budget(
+    elements=1 << 12, longest=300, public_elements=1 << 18, hidden=3, seeds=1, each_input=False
+)
 #: A replay takes milliseconds; the float64 truth is what costs.
-REPLAYED = Budget(elements=1 << 22, public_elements=1 << 26, hidden=8, seeds=3, each_input=True)
+REPLAYED = Budget(
+    elements=1 << 22, longest=1 << 14, public_elements=1 << 26, hidden=8, seeds=3, each_input=True
+)
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 31, 61, 127, 251, 509, 1021, 2039, 4093)
 _POWERS = tuple(1 << n for n in range(3, 14))
@@ -182,7 +188,7 @@ def _hidden(op: OpSpec, edges: Sequence[int], random: Random, budget: Budget) ->
     each = max(budget.hidden, -(-len(targets) // len(bases)))
     for turn, (axis, kind) in zip(range(each * len(bases)), cycle(targets), strict=False):
         base = bases[turn % len(bases)]
-        made = list(_legal(op, base, {axis: kind}, edges, (random, budget.elements)))
+        made = list(_legal(op, base, {axis: kind}, edges, (random, budget)))
         # half of them are the largest of a few picks: small sizes alone would hide tails
         made = sorted(made[:8], key=lambda at: -size_of(op, at)) if random.random() < 0.5 else made
         if made and str(made[0]) not in seen:
@@ -199,10 +205,10 @@ def _legal(
     base: Workload,
     aim: Mapping[str, Sequence[int]],
     edges: Sequence[int],
-    means: tuple[Random, int],
+    means: tuple[Random, Budget],
 ) -> Iterator[Workload]:
     """Legal workloads within the size limit whose aimed axes come from their own choices."""
-    random, limit = means
+    random, budget = means
     for _ in range(_TRIES):
         dims = {
             axis: _resized(base.dims[axis], _pool(axis, base, aim, edges), random)
@@ -211,7 +217,7 @@ def _legal(
         options = {n: random.choice(o.choices) for n, o in op.options.items() if o.choices}
         at = replace(base, dims={**base.dims, **dims}, role="check")
         varied = replace(at, options={**base.options, **options})
-        yield from [w for w in (varied, at) if _fits(op, w, limit)][:1]
+        yield from [w for w in (varied, at) if _fits(op, w, budget)][:1]
 
 
 def _pool(
@@ -234,9 +240,11 @@ def _resized(
     return random.choice(pool)
 
 
-def _fits(op: OpSpec, at: Workload, limit: int) -> bool:
+def _fits(op: OpSpec, at: Workload, budget: Budget) -> bool:
+    longest = max(max(n) if isinstance(n, tuple) else n for n in at.dims.values())
     try:
-        return op.is_legal(at) and 0 < size_of(op, at) <= limit
+        small = longest <= budget.longest and 0 < size_of(op, at) <= budget.elements
+        return small and op.is_legal(at)
     except FormulaError:
         return False
 

@@ -1,0 +1,180 @@
+"""The trusted half of the interpreter path: draws, sends, takes the outputs, then the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from pydantic import ValidationError
+
+from evaluator import graphs
+from evaluator.compare import Errors, Mismatch, compare, meaningful
+from evaluator.errors import CandidateError, LabError
+from evaluator.inputs import draw, flat
+from evaluator.interpret import wire
+from evaluator.isolate import Died, Isolate
+from evaluator.matrix import Point, describe, shown, tally
+from kernel_library.candidate import Candidate
+from kernel_library.spec import OpSpec
+from kernel_library.verdict import Checked, Stage
+
+JOB = "evaluator.interpret.job:main"
+#: Calls and input bytes in one job.
+CALLS, BYTES = 16, 1 << 26
+#: Seconds to start a job: importing torch and Triton where no zygote has done it.
+START = 20.0
+
+
+def check_interpreted(
+    op: OpSpec,
+    candidate: Candidate,
+    points: Sequence[Point],
+    isolate: Isolate,
+    *,
+    seconds: float = 10.0,
+) -> tuple[Checked, ...]:
+    """The candidate's errors at these points, the first of which is the smoke test.
+
+    `op` has a graph exported for each workload in `points`; `seconds` is what one call may take.
+    Raises `CandidateError` (stage "smoke" or "correct") at the first wrong answer, `LabError` where
+    we failed.
+    """
+    found: list[tuple[Point, Errors]] = []
+    for stage, batch in _batches(op, points):
+        answer, blobs = _ask(op, candidate, batch, isolate, (stage, seconds))
+        found += _judge(op, batch, answer, blobs, stage)
+    return tally(op, [(point[0], errors) for point, errors in found])
+
+
+def _batches(op: OpSpec, points: Sequence[Point]) -> Iterator[tuple[Stage, list[Point]]]:
+    """The smoke test by itself, then as many points as one job may have."""
+    yield "smoke", list(points[:1])
+    rest = list(points[1:])
+    for first in range(0, len(rest), CALLS):
+        yield "correct", rest[first : first + CALLS]
+
+
+def _ask(
+    op: OpSpec,
+    candidate: Candidate,
+    batch: Sequence[Point],
+    isolate: Isolate,
+    limits: tuple[Stage, float],
+) -> tuple[wire.Answer, memoryview]:
+    stage, seconds = limits
+    request = _request(op, candidate, batch)
+    reply = isolate(JOB, request, START + seconds * len(batch))
+    if isinstance(reply, Died):
+        raise _blame(reply, stage, seconds)
+    try:
+        return wire.unpack(reply.body, wire.answer_json)
+    except (ValueError, ValidationError) as error:
+        raise CandidateError(stage, "the candidate's process gave no answer") from error
+
+
+def _blame(died: Died, stage: Stage, seconds: float) -> Exception:
+    """Whose fault it is that a job died: only an exception in our own code is ours."""
+    match died.how:
+        case "timeout":
+            return CandidateError(stage, f"takes more than {seconds:g} s a call when interpreted")
+        case "killed":
+            return CandidateError(stage, "its process was killed: memory, or a forbidden call")
+        case "overflow":
+            return CandidateError(stage, "returns more data than its outputs can hold")
+        case "raised":
+            return LabError(f"the interpreter job raised {died.error}: {died.text}")
+
+
+def _request(op: OpSpec, candidate: Candidate, batch: Sequence[Point]) -> bytes:
+    calls: list[wire.Call] = []
+    blobs: list[bytes] = []
+    for at, case in batch:
+        drawn = draw(op, at, case, "cpu")
+        sent = tuple(tuple(map(_sent, _each(one))) for one in drawn.values())
+        blobs += [wire.buffer_of(tensor) for tensor in flat(drawn)]
+        calls.append(
+            wire.Call(sent, op.option_values(at), candidate.config_at(at), case.poison, case.repeat)
+        )
+    asked = wire.Asked(
+        candidate.source,
+        candidate.entry,
+        names=tuple(op.inputs),
+        lists=tuple(name for name, t in op.inputs.items() if t.count is not None),
+        mutates=op.mutates,
+        calls=tuple(calls),
+    )
+    return wire.pack(wire.asked_json.dump_json(asked), blobs)
+
+
+def _each(one: torch.Tensor | list[torch.Tensor]) -> list[torch.Tensor]:
+    return one if isinstance(one, list) else [one]
+
+
+def _sent(tensor: torch.Tensor) -> wire.Sent:
+    return wire.Sent(
+        tuple(tensor.shape),
+        tensor.stride(),
+        int(tensor.storage_offset()),
+        str(tensor.dtype).removeprefix("torch."),
+        tensor.untyped_storage().nbytes(),
+    )
+
+
+def _judge(
+    op: OpSpec, batch: Sequence[Point], answer: wire.Answer, blobs: memoryview, stage: Stage
+) -> Iterator[tuple[Point, Errors]]:
+    """The errors of each call that says anything."""
+    taken = 0
+    for point, result in zip(batch, answer.results, strict=False):
+        if result.fault is not None:
+            raise _faulty(op, point, result.fault, stage)
+        try:
+            got, size = wire.tensors(result.tensors, blobs[taken:])
+        except ValueError as error:
+            raise CandidateError(stage, "the candidate's process gave half an answer") from error
+        taken += size
+        errors = _compare(op, point, got, stage)
+        if errors is not None:
+            yield point, errors
+    if len(answer.results) < len(batch):
+        raise CandidateError(stage, "the candidate's process left calls unanswered")
+
+
+def _compare(op: OpSpec, point: Point, got: Sequence[torch.Tensor], stage: Stage) -> Errors | None:
+    """One call's errors; none where a bent case leaves what the dtype can say."""
+    at, case = point
+    graph = op.reference.graphs.get(str(at))
+    if graph is None:
+        raise LabError(f"the reference has not been exported at {at}")
+    args = flat(draw(op, at, case, "cpu"))
+    truth = graphs.run(graph, args, widen=True)
+    own = graphs.run(graph, args)
+    if case.values != "recipe" and not meaningful(truth, own, case.values == "infinite"):
+        return None
+    try:
+        return compare(got, truth, own, op.tolerance, names=labels(op, point), poison=case.poison)
+    except Mismatch as wrong:
+        where = describe(op, at, case)
+        reason = f"{wrong.reason} {where}".strip()
+        raise CandidateError(stage, reason, shown(op, at)) from None
+
+
+def labels(op: OpSpec, point: Point) -> list[str]:
+    """A name for each tensor that a call gives: outputs, then mutated inputs in call order."""
+    names = op.names(point[0])
+    written = {n: op.inputs[n] for n in op.inputs if n in op.mutates}
+    return [
+        name if tensor.count is None else f"{name}[{i}]"
+        for name, tensor in [*op.outputs.items(), *written.items()]
+        for i in range(len(tensor.shapes(names)))
+    ]
+
+
+def _faulty(op: OpSpec, point: Point, fault: wire.Fault, stage: Stage) -> CandidateError:
+    """The fault as a reason; a hidden workload keeps an exception's message to itself."""
+    at, case = point
+    public = shown(op, at)
+    line = f"line {fault.line}: " if fault.line else ""
+    details = f": {fault.details}" if fault.details and public else ""
+    where = describe(op, at, case)
+    return CandidateError(stage, f"{line}{fault.what}{details} {where}".strip(), public)

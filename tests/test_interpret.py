@@ -1,0 +1,299 @@
+"""Candidates run by Triton's interpreter in a process of their own: right ones pass, each kind of
+wrong one is rejected with a reason that says what is wrong and nothing that is hidden.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from isolates import run_in_subprocess
+
+from evaluator.errors import CandidateError, LabError
+from evaluator.graphs import trace
+from evaluator.inputs import Case, draw
+from evaluator.interpret.judge import check_interpreted
+from evaluator.isolate import Died, Done
+from evaluator.matrix import INTERPRETED, matrix, smoke
+from kernel_library.candidate import Candidate
+from kernel_library.spec import OpSpec, Reference, Tensor, Workload, grid
+
+HEAD = """
+import torch
+import triton
+import triton.language as tl
+
+"""
+SOFTMAX = (
+    HEAD
+    + """
+@triton.jit
+def _row(x_ptr, y_ptr, x_row, x_col, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    col = tl.arange(0, BLOCK)
+    inside = col < N
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=-float("inf"))
+    e = tl.exp(x.to(tl.float32) - tl.max(x.to(tl.float32), axis=0))
+    y = e / tl.sum(e, axis=0)
+    tl.store(y_ptr + row * N + col, y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+def softmax(x):
+    assert x.is_cuda and x.device.type == "cuda"
+    M, N = x.shape
+    y = torch.empty((M, N), device=x.device, dtype=x.dtype)
+    _row[(M,)](x, y, x.stride(0), x.stride(1), N, BLOCK=triton.next_power_of_2(N))
+    return y
+"""
+)
+GEMM = (
+    HEAD
+    + """
+@triton.jit
+def _tile(a_ptr, b_ptr, c_ptr, M, N, K, am, ak, bk, bn, B: tl.constexpr):
+    m = tl.program_id(0) * B + tl.arange(0, B)
+    n = tl.program_id(1) * B + tl.arange(0, B)
+    acc = tl.zeros((B, B), tl.float32)
+    for start in range(0, K, B):
+        k = start + tl.arange(0, B)
+        a = tl.load(a_ptr + m[:, None] * am + k * ak, mask=(m[:, None] < M) & (k < K), other=0.0)
+        b = tl.load(b_ptr + k[:, None] * bk + n * bn, mask=(k[:, None] < K) & (n < N), other=0.0)
+        acc = tl.dot(a, b, acc)
+    c = acc.to(c_ptr.dtype.element_ty)
+    tl.store(c_ptr + m[:, None] * N + n, c, mask=(m[:, None] < M) & (n < N))
+
+
+def gemm(a, b, *, BLOCK):
+    M, K = a.shape
+    N = b.shape[1]
+    c = a.new_empty((M, N))
+    tiles = (triton.cdiv(M, BLOCK), triton.cdiv(N, BLOCK))
+    _tile[tiles](a, b, c, M, N, K, *a.stride(), *b.stride(), B=BLOCK)
+    return c
+"""
+)
+
+
+def exported(op: OpSpec, function, workloads) -> OpSpec:
+    graphs = {
+        str(at): trace(function, list(draw(op, at, Case(0), "cpu").values()), op.option_values(at))
+        for at in workloads
+    }
+    return replace(op, reference=Reference("", graphs=graphs))
+
+
+def softmax_op(check, dtypes=("float32", "bfloat16")) -> OpSpec:
+    return OpSpec(
+        "softmax",
+        {"x": Tensor("M N")},
+        {"y": Tensor("M N")},
+        grid("M N", {"check": check, "measure": [(4096, 4096)]}, dtypes),
+    )
+
+
+SMALL = softmax_op([(3, 40)], ("float32",))
+AT = SMALL.workloads[0]
+SMOKE = [smoke(SMALL)]
+POINTS = [*SMOKE, (AT, Case(1, poison=1)), (AT, Case(2, "transposed"))]
+
+
+def judge(source: str, points=POINTS, entry="softmax", isolate=run_in_subprocess, **limits):
+    op = exported(SMALL, lambda x: torch.softmax(x, -1), {str(at): at for at, _ in points}.values())
+    return check_interpreted(op, Candidate("softmax", source, entry), points, isolate, **limits)
+
+
+def rejected(source: str, points=POINTS, **limits) -> CandidateError:
+    with pytest.raises(CandidateError) as error:
+        judge(source, points, **limits)
+    return error.value
+
+
+def test_a_right_softmax_passes_the_whole_matrix():
+    op = softmax_op([(1, 1), (5, 33)])
+    points = [smoke(op), *matrix(op, SOFTMAX, 11, INTERPRETED)]
+    op = exported(op, lambda x: torch.softmax(x, -1), [at for at, _ in points])
+    checked = check_interpreted(
+        op, Candidate("softmax", SOFTMAX, "softmax"), points, run_in_subprocess
+    )
+    assert {str(c.at) for c in checked} == {str(at) for at in op.workloads if at.role == "check"}
+    assert sum(c.cases for c in checked) > 20
+    assert all(c.error < 1e-2 for c in checked)
+
+
+def test_a_bfloat16_product_comes_out_right_in_the_interpreter():
+    op = OpSpec(
+        "gemm",
+        {"a": Tensor("M K"), "b": Tensor("K N")},
+        {"c": Tensor("M N")},
+        grid("M N K", {"check": [(17, 33, 40)]}, ("bfloat16", "float16", "float32")),
+    )
+    points = [(at, case) for at in op.workloads for case in (Case(1), Case(2, "transposed"))]
+    op = exported(op, torch.matmul, op.workloads)
+    found = check_interpreted(
+        op, Candidate("gemm", GEMM, "gemm", config={"BLOCK": 16}), points, run_in_subprocess
+    )
+    assert [c.cases for c in found] == [2, 2, 2]
+    assert all(c.error < 5e-3 for c in found)
+
+
+def test_bfloat16_arithmetic_is_not_done_on_its_bits():
+    source = (
+        HEAD
+        + """
+@triton.jit
+def _k(x_ptr, y_ptr, o_ptr, N, B: tl.constexpr):
+    i = tl.arange(0, B)
+    x = tl.load(x_ptr + i, mask=i < N, other=0.0)
+    y = tl.load(y_ptr + i, mask=i < N, other=0.0)
+    z = tl.where(x > y, x * y, x - 2.0 * y) + tl.sum(x * 0.25, axis=0) + tl.max(y, axis=0)
+    z += tl.cumsum(x, 0) * 0.0 + tl.maximum(x, y)
+    tl.store(o_ptr + i, -z, mask=i < N)
+
+
+def f(x, y):
+    o = torch.empty_like(x)
+    _k[(1,)](x, y, o, x.numel(), B=64)
+    return o
+"""
+    )
+
+    def reference(x, y):
+        z = torch.where(x > y, x * y, x - 2.0 * y) + (x * 0.25).sum() + y.max()
+        return -(z + torch.maximum(x, y))
+
+    tensor = Tensor("N")
+    op = OpSpec(
+        "f", {"x": tensor, "y": tensor}, {"o": tensor}, grid("N", {"check": [(50,)]}, ("bfloat16",))
+    )
+    points = [(at, Case(3)) for at in op.workloads]
+    op = exported(op, reference, op.workloads)
+    (found,) = check_interpreted(op, Candidate("f", source, "f"), points, run_in_subprocess)
+    assert found.error < 0.02
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (("    y = e / tl.sum(e, axis=0)", "    y = e * 0.0"), "off by"),
+        (('other=-float("inf")', "other=0.0"), "off by"),
+        (("mask=inside)\n", "mask=col < N - 1)\n"), "never written"),
+        (("_row[(M,)]", "_row[(M - 1,)]"), "never written"),
+        (("    return y", "    return y.double()"), "float64, not float32"),
+        (("    return y", "    return y[:, :-1]"), "wrong shape"),
+        (("    return y", "    return y, y"), "returned 2 outputs, 1 output wanted"),
+        (("    return y", "    return [y.tolist()]"), "no plain tensor"),
+        (("return y", "return y.as_subclass(type('T', (torch.Tensor,), {}))"), "a T that"),
+        (("    return y", "    x.zero_()\n    return y"), "writes to input 'x', which"),
+        (("mask=inside)\n", "mask=inside)\n    tl.store(x_ptr + 128, 0.0)\n"), "outside of"),
+        (("x_ptr + row * x_row + col * x_col", "x_ptr + row * N + col"), "with transposed inputs"),
+        (("y.to(y_ptr", "z.to(y_ptr"), "line 16: raises NameError: .*z"),
+        (("    M, N", "    M, N, K"), "line 21: raises ValueError: not enough values"),
+        (("def softmax", "raise SystemExit(0)\ndef softmax"), "raises SystemExit"),
+        (("def softmax", "def hardmax"), "raises AttributeError.*softmax"),
+    ],
+)  # fmt: skip
+def test_a_wrong_softmax_is_rejected_for_what_is_wrong(change, reason):
+    assert change[0] in SOFTMAX
+    found = rejected(SOFTMAX.replace(*change))
+    assert pytest.raises(CandidateError, match=reason).matches(found), found.reason
+    assert found.at == AT
+
+
+def test_a_cached_output_is_found_by_fresh_contents_at_the_same_address():
+    cache = "    key = x.data_ptr()\n    if key in SEEN:\n        return SEEN[key]\n"
+    source = SOFTMAX.replace("    M, N = x.shape\n", cache + "    M, N = x.shape\n")
+    source = source.replace("    return y", "    SEEN[key] = y\n    return y")
+    points = [*SMOKE, (AT, Case(1)), (AT, Case(2))]
+    found = rejected(source.replace("@triton.jit", "SEEN = {}\n\n@triton.jit"), points)
+    assert found.stage == "correct"
+    assert "off by" in found.reason
+
+
+def test_a_repeat_must_give_the_same_bits():
+    source = SOFTMAX.replace(
+        "    return y", "    CALLS.append(1)\n    y *= 1 + 1e-7 * len(CALLS)\n    return y"
+    )
+    source = source.replace("@triton.jit", "CALLS = []\n\n@triton.jit")
+    judge(source)
+    found = rejected(source, [*SMOKE, (AT, Case(1, repeat=True))])
+    assert "gives other bits" in found.reason
+
+
+def test_the_smoke_test_comes_first_and_names_its_stage():
+    assert rejected(SOFTMAX.replace("e / tl.sum(e, axis=0)", "e")).stage == "smoke"
+
+
+def test_a_hidden_size_is_not_told():
+    hidden = Workload({"M": 7, "N": 61}, {"T": "float32"})
+    source = SOFTMAX.replace("    M, N = x.shape\n", "    M, N = x.shape\n    assert N == 40, N\n")
+    found = rejected(source, [*SMOKE, (hidden, Case(1))])
+    assert found.reason == "line 23: raises AssertionError at a hidden size"
+    assert found.at is None
+
+
+def test_a_hanging_candidate_is_stopped():
+    source = SOFTMAX.replace("    M, N = x.shape\n", "    while True:\n        pass\n")
+    calls = []
+
+    def impatient(job, request, seconds):
+        calls.append(seconds)
+        return run_in_subprocess(job, request, 8.0)
+
+    found = rejected(source, isolate=impatient, seconds=1.0)
+    assert found.reason == "takes more than 1 s a call when interpreted"
+    assert calls == [21.0]
+
+
+@pytest.mark.parametrize(
+    ("reply", "error", "reason"),
+    [
+        (Died("killed", ""), CandidateError, "was killed"),
+        (Died("overflow", ""), CandidateError, "more data"),
+        (Died("raised", "boom", "ValueError"), LabError, "ValueError"),
+        (Done(b""), CandidateError, "no answer"),
+        (Done(b"\xff" * 40), CandidateError, "no answer"),
+        (Done((2).to_bytes(8, "little") + b"{}"), CandidateError, "no answer"),
+    ],
+)
+def test_a_lost_job_is_somebodys_fault(reply, error, reason):
+    with pytest.raises(error, match=reason):
+        judge(SOFTMAX, isolate=lambda job, request, seconds: reply)
+
+
+def test_inputs_written_in_place_are_outputs():
+    source = (
+        HEAD
+        + """
+@triton.jit
+def _k(p_ptr, g_ptr, N, lr, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    p = tl.load(p_ptr + i, mask=i < N)
+    g = tl.load(g_ptr + i, mask=i < N)
+    tl.store(p_ptr + i, p - lr * g, mask=i < N)
+
+
+def sgd(p, g):
+    for each, grad in zip(p, g):
+        _k[(triton.cdiv(each.numel(), 32),)](each, grad, each.numel(), 0.1, B=32)
+"""
+    )
+
+    def reference(p, g):
+        for each, grad in zip(p, g, strict=True):
+            each.sub_(0.1 * grad)
+
+    lists = Tensor("S", "float32", count="2")
+    at = Workload({"S": (5, 70)}, {})
+    op = OpSpec("sgd", {"p": lists, "g": lists}, {}, (at,), mutates=("p",))
+    op = exported(op, reference, [at])
+    points = [(at, Case(1)), (at, Case(2, repeat=True))]
+    (found,) = check_interpreted(op, Candidate("sgd", source, "sgd"), points, run_in_subprocess)
+    assert found.cases == 2
+    wrong = Candidate("sgd", source.replace("zip(p, g)", "zip(p[:1], g)"), "sgd")
+    with pytest.raises(CandidateError, match=r"output 'p\[1\]' is off by"):
+        check_interpreted(op, wrong, points, run_in_subprocess)
+
+
+def test_a_workload_that_was_not_exported_is_our_fault():
+    op = replace(SMALL, reference=Reference(""))
+    with pytest.raises(LabError, match="not been exported"):
+        check_interpreted(op, Candidate("softmax", SOFTMAX, "softmax"), SMOKE, run_in_subprocess)
