@@ -416,6 +416,14 @@ def test_a_graph_as_a_module_computes_the_same():
     assert torch.equal(wanted, got) and "getitem" in {node.op for node in graph.nodes}
 
 
+def test_a_rival_that_computes_something_else_is_no_rival():
+    graph, x = op_of(lambda x: x * 2).reference.graphs[str(AT)], [torch.randn(3, 40)]
+    baselines.agrees(lambda args: args[0] * 2.01, graph, x)
+    for wrong in (lambda a: a[0] * 2.1, lambda a: a[0][:2] * 2, lambda a: (a[0] * 2, a[0])):
+        with pytest.raises(baselines.NotApplicable, match="something else"):
+            baselines.agrees(wrong, graph, x)
+
+
 def test_a_baseline_that_is_not_there_is_told_from_one_that_cannot_run(monkeypatch):
     op = op_of()
     for name in ("cudnn", "flash", "liger"):

@@ -12,6 +12,7 @@ import triton
 from isolates import run_in_subprocess
 from taped import (
     apply_sums,
+    double_in_place,
     launch_of,
     recording,
     rows_op,
@@ -33,15 +34,19 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from evaluator import calibrate
 from evaluator.datasheet import datasheet
 from evaluator.errors import CandidateError
-from evaluator.inputs import Case
+from evaluator.graphs import trace
+from evaluator.inputs import Case, draw
 from evaluator.isolate import Done, run_here
 from evaluator.play.judge import check_replayed, time_replayed
 from evaluator.play.player import Player, finish
 from evaluator.play.statistics import Plan
 from evaluator.play.timing import Arm, Clock, capture
 from evaluator.play.wire import Take
+from evaluator.record import record
 from kernel_library.device import Ceilings, Device, Target
+from kernel_library.spec import OpSpec, Reference, Tensor
 from kernel_library.tape import Call, View
+from seeds import rms_norm, softmax
 
 pytestmark = pytest.mark.gpu
 AT = workload(96, 1000)
@@ -199,6 +204,49 @@ def test_a_race_gives_sane_times_and_checks_what_was_timed():
     assert 0.5 < one.of_roofline < 1.1 and one.bound == "memory"
     assert one.speedup("eager") > 1.5
     assert notes == ("cudnn: the op is no scaled dot-product attention",)
+
+
+def test_an_op_in_place_starts_again_before_its_timed_outputs_are_checked():
+    M, N = LARGE.dims["M"], LARGE.dims["N"]
+    x = torch.randn(M, N, device="cuda").bfloat16()
+    launch, image = launch_of(double_in_place, (M * N // 4096,), [x], x, M * N, BLOCK=4096)
+    taped = recording([x, x], [launch], [image])
+    taped = replace(taped, tape=replace(taped.tape, buffers=taped.tape.buffers[:1], outputs=()))
+
+    def double(x):
+        x.mul_(2)
+
+    op = OpSpec(
+        "double", {"x": Tensor("M N")}, {}, (LARGE,), mutates=("x",),
+        reference=Reference("", graphs={str(LARGE): trace(double, [x.cpu()], {})}),
+    )  # fmt: skip
+    (one,), _ = time_replayed(op, [Take(LARGE, CASE, taped)], h200(), run_here, ("eager",))
+    assert 0.5 < one.of_roofline < 1.15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", [rms_norm.UNIT, softmax.UNIT], ids=lambda unit: unit.op.name)
+def test_a_seed_recorded_without_a_gpu_is_right_and_fast_on_one(unit):
+    checks = [at for at in unit.op.workloads if at.role == "check"][:8]
+    large = next(at for at in unit.op.workloads if at.role == "measure")
+    graphs = {str(at): graph_of(unit, at) for at in (*checks, large)}
+    op = replace(unit.spec, reference=Reference("", graphs=graphs))
+    layouts = ("contiguous", "transposed", "step2", "expanded", "unaligned")
+    points = [(at, replace(CASE, layout=each)) for at in checks for each in layouts]
+    points.append((large, CASE))
+    tapes = record(op, unit.candidate(large), points, run_in_subprocess)
+    takes = [Take(*point, tape) for point, tape in zip(points, tapes, strict=True)]
+    checked = check_replayed(op, takes, run_in_subprocess)
+    assert sum(c.cases for c in checked) == len(takes)
+    arms = ("eager", "compile", "max-autotune", "liger")
+    (one,), notes = time_replayed(op, takes[-1:], h200(), run_in_subprocess, arms)
+    print(one, notes)  # noqa: T201
+    assert one.of_roofline > 0.6 and {"eager", "compile", "max-autotune"} <= set(one.baselines)
+
+
+def graph_of(unit, at):
+    inputs = draw(unit.op, at, CASE, "cpu")
+    return trace(unit.reference, list(inputs.values()), unit.op.option_values(at))
 
 
 def test_a_wrong_kernel_is_not_timed():

@@ -37,9 +37,7 @@ def baseline(name: str, op: OpSpec, at: Workload, device: torch.device) -> Basel
     Raises `NotApplicable` where there is none, and `LabError` where this machine lacks what a
     baseline needs, because a race without its strongest rival is no race.
     """
-    graph = op.reference.graphs.get(str(at))
-    if graph is None:
-        raise LabError(f"{op.name} has no graph at {at}")
+    graph = graph_at(op, at)
     if name == "eager":
         return lambda args: run(graph, args)
     if name in _MODES:
@@ -49,6 +47,14 @@ def baseline(name: str, op: OpSpec, at: Workload, device: torch.device) -> Basel
     if name == "liger":
         return _liger(op.name, op.option_values(at))
     raise LabError(f"there is no baseline {name!r}; there are {', '.join(BASELINES)}")
+
+
+def graph_at(op: OpSpec, at: Workload) -> Graph:
+    """The reference's graph at a workload. Raises `LabError` where nobody has exported it."""
+    graph = op.reference.graphs.get(str(at))
+    if graph is None:
+        raise LabError(f"{op.name} has no graph at {at}")
+    return graph
 
 
 def module(graph: Graph, device: torch.device) -> torch.fx.GraphModule:
@@ -94,20 +100,46 @@ def _attention(name: str, graph: Graph) -> Baseline:
     return call
 
 
+#: Liger's functions by our ops' names: which options they take in order, and which they cannot.
+_LIGER: Mapping[str, tuple[str, tuple[str, ...], Mapping[str, Value]]] = {
+    "rms_norm": ("liger_rms_norm", ("eps", "offset", "cast"), {}),
+    "layer_norm": ("liger_layer_norm", ("eps",), {}),
+    "softmax": ("liger_softmax", (), {"scale": 1.0}),
+    "swiglu": ("liger_swiglu", (), {}),
+}
+
+
 def _liger(op: str, options: Mapping[str, Value]) -> Baseline:
-    """Liger's kernel for an op of ours by name; its functions take tensors in our order."""
-    known: dict[str, tuple[str, tuple[str, ...]]] = {
-        "rms_norm": ("liger_rms_norm", ("eps",)),
-        "layer_norm": ("liger_layer_norm", ("eps",)),
-        "softmax": ("liger_softmax", ()),
-        "swiglu": ("liger_swiglu", ()),
-    }
-    if op not in known:
-        raise NotApplicable(f"liger: has no {op}")
+    """Liger's kernel for an op of that name; whether it is the same op, `agrees` tells."""
+    name, wanted, only = _LIGER.get(op, ("", (), {}))
+    if not name or any(options.get(o, value) != value for o, value in only.items()):
+        raise NotApplicable(f"liger: has no {op} with these options")
     try:
         functional = import_module("liger_kernel.transformers.functional")
     except ImportError as error:
         raise NotApplicable("liger: is not installed here") from error
-    name, wanted = known[op]
     call, given = getattr(functional, name), [options[o] for o in wanted if o in options]
-    return lambda args: call(*args, *given)
+
+    def run_detached(args: Sequence[torch.Tensor]) -> object:
+        with torch.no_grad():
+            return call(*args, *given)
+
+    return run_detached
+
+
+def agrees(call: Baseline, graph: Graph, args: Sequence[torch.Tensor]) -> None:
+    """Raise `NotApplicable` unless a library's function computes what the graph does, within 2 %.
+
+    A name is no proof, and a rival that computes something else proves nothing.
+    """
+    made = call(args)
+    got = made if isinstance(made, tuple) else (made,)
+    wanted = run(graph, args)
+    if len(got) != len(wanted) or not all(map(_near, got, wanted)):
+        raise NotApplicable("liger: its op of this name computes something else")
+
+
+def _near(got: torch.Tensor, wanted: torch.Tensor) -> bool:
+    if got.shape != wanted.shape:
+        return False
+    return bool((got.double() - wanted.double()).norm() <= 0.02 * wanted.double().norm())

@@ -8,10 +8,11 @@ from dataclasses import replace
 import torch
 
 from evaluator.compare import Errors, Mismatch, compare, meaningful
-from evaluator.errors import CandidateError, LabError
+from evaluator.errors import CandidateError
 from evaluator.graphs import run
 from evaluator.inputs import Case, draw, flat
 from evaluator.interpret.judge import labels
+from evaluator.play.baselines import graph_at
 from evaluator.play.player import Player, finish
 from evaluator.play.wire import Take
 from kernel_library.spec import OpSpec, Workload
@@ -71,9 +72,7 @@ def answers(
     op: OpSpec, at: Workload, case: Case, device: torch.device, widen: bool = True
 ) -> tuple[Answers, Answers]:
     """The float64 truth (empty unless asked for), and what torch itself makes at its own dtypes."""
-    graph = op.reference.graphs.get(str(at))
-    if graph is None:
-        raise LabError(f"{op.name} has no graph at {at}")
+    graph = graph_at(op, at)
     inputs = flat(draw(op, at, case, device))
     return run(graph, inputs, widen=True) if widen else (), run(graph, inputs)
 

@@ -9,7 +9,7 @@ import torch
 
 from evaluator.errors import LabError, ProblemError
 from evaluator.inputs import Inputs, draw
-from evaluator.play.baselines import NotApplicable, baseline
+from evaluator.play.baselines import NotApplicable, agrees, baseline, graph_at
 from evaluator.play.check import Players, answers, judged, kernels
 from evaluator.play.memory import storage
 from evaluator.play.player import Bound, Player, finish, named
@@ -80,6 +80,10 @@ def _rivals(track: Track, names: Sequence[str], notes: dict[str, None]) -> Itera
     for name in names:
         try:
             call = baseline(name, player.op, at, player.device)
+            if name == "liger" and not agrees(
+                call, graph_at(player.op, at), _inputs(track.bounds[0])
+            ):
+                raise NotApplicable("liger: its op of this name computes something else")
             acts = [_on(call, bound) for bound in track.bounds]
             yield capture(name, acts, track.plan)
         except NotApplicable as why:
@@ -89,8 +93,13 @@ def _rivals(track: Track, names: Sequence[str], notes: dict[str, None]) -> Itera
 
 
 def _on(call: Callable[[Sequence[torch.Tensor]], object], bound: Bound) -> Callable[[], object]:
-    inputs = list(bound.given.values())
+    inputs = _inputs(bound)
     return lambda: call(inputs)
+
+
+def _inputs(bound: Bound) -> list[torch.Tensor]:
+    """The judge's own inputs of a call, in call order."""
+    return list(bound.given.values())
 
 
 def examine(track: Track, mine: Arm) -> None:
