@@ -34,7 +34,7 @@ class Guard:
         try:
             receive = await self._admit(scope, receive)
             await self.app(scope, receive, out)
-        except Exception as error:
+        except Exception as error:  # the process's edge; left to uvicorn, it would drop the line
             if out.started:
                 raise
             await self.answer(Request(scope), error)(scope, receive, out)

@@ -6,18 +6,18 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
-from pydantic import ValidationError
 
 from api.chart import progress
-from api.deps import Before, TheStore, cursor_of
+from api.deps import Before, TheSettings, TheStore, cursor_of
 from api.events import OVER
 from api.forms import Fields, Form, only
 from api.models import parent_diff, points, told, verdict_page, why_not_acceptable
 from api.problems import Problem, problem_of
 from api.render import page
-from api.requests import ExportAsked, ReviewAsked
+from api.requests import check_job
 from api.routes.exports import check_kernels
 from api.text import highlight_css
+from api.written import JobForm, decision_of, export_of
 from kernel_library.store import Store
 from kernel_library.store.errors import NotAcceptable, Stale
 
@@ -33,6 +33,31 @@ def jobs(request: Request, store: TheStore, before: Before) -> Response:
     found = store.jobs(kind=None, limit=_JOBS + 1, before=before)
     more = cursor_of(found[_JOBS - 1].id) if len(found) > _JOBS else None
     return page(request, "jobs.html", jobs=found[:_JOBS], more=more, workers=store.workers())
+
+
+@router.get("/submit")
+def submit_form(request: Request) -> Response:
+    """The form that takes a problem in."""
+    return submit_page(request, JobForm())
+
+
+@router.post("/submit")
+def submit(request: Request, store: TheStore, settings: TheSettings, form: Form) -> Response:
+    """Take a problem in, as `POST /v1/jobs` does. A refusal shows what was written again."""
+    written = JobForm.of(form)
+    try:
+        asked = written.asked()
+        check_job(asked, settings)
+    except Problem as problem:
+        return submit_page(request, written, problem)
+    job, _ = store.submit("optimize", asked.name, asked.record())
+    return RedirectResponse(f"/jobs/{job.id}", 303)
+
+
+def submit_page(request: Request, form: JobForm, problem: Problem | None = None) -> Response:
+    """The form with what was written, and with what was wrong with it."""
+    status, error = (problem.status, problem.detail) if problem else (200, "")
+    return page(request, "submit.html", status, form=form, error=error)
 
 
 @router.get("/jobs/{job_id}")
@@ -69,7 +94,7 @@ def review(request: Request, digest: str, store: TheStore, form: Form) -> Respon
     """Decide. A refusal shows the page as it is by now, with what was written kept."""
     job = only(form, "job")
     try:
-        asked, version = _decision(form)
+        asked, version = decision_of(form)
         store.review(
             digest, asked.decision, asked.note, asked.reviewer, version=version, job_id=job
         )
@@ -97,15 +122,6 @@ def candidate_page(
     )  # fmt: skip
 
 
-def _decision(form: Fields) -> tuple[ReviewAsked, int]:
-    fields = {name: only(form, name) for name in ("decision", "note", "reviewer")}
-    try:
-        return ReviewAsked.model_validate(fields), int(only(form, "version"))
-    except (ValidationError, ValueError):
-        detail = "Give your name, a note of at most 4000 characters, and accept or reject."
-        raise Problem("invalid", detail) from None
-
-
 @router.get("/kernels")
 def kernels(request: Request, store: TheStore) -> Response:
     """The library, and the form that exports from it."""
@@ -126,12 +142,7 @@ def kernel(
 @router.post("/exports")
 def export(store: TheStore, form: Form) -> Response:
     """Have the chosen kernels built into a package."""
-    fields = {"kernels": form.get("kernels", []), "package": only(form, "package")}
-    try:
-        asked = ExportAsked.model_validate(fields)
-    except ValidationError:
-        detail = "Choose at least one kernel, and a package name of letters, digits, - and _."
-        raise Problem("invalid", detail) from None
+    asked = export_of(form)
     check_kernels(store, asked.kernels)
     job, _ = store.submit("export", asked.package, asked.model_dump())
     return RedirectResponse(f"/jobs/{job.id}", 303)

@@ -29,8 +29,8 @@ class Resource(BaseModel):
     model_config = ConfigDict(from_attributes=True, frozen=True)
 
 
-class JobResource(Resource):
-    """A job: where it is in its life (`status`), and what it found (`outcome`)."""
+class JobSummary(Resource):
+    """A job in a list: where it is in its life (`status`), and what it found (`outcome`)."""
 
     id: str
     kind: str
@@ -46,12 +46,17 @@ class JobResource(Resource):
     attempts: int
     cancel_requested: bool
     problem: dict[str, object] | None
-    request: dict[str, object]
 
     @classmethod
     def of(cls, job: JobView) -> Self:
-        """The record without the op, which has pages of its own."""
+        """The record's own fields of the same names."""
         return cls.model_validate(job)
+
+
+class JobResource(JobSummary):
+    """A job, and what was asked of it."""
+
+    request: dict[str, object]
 
 
 class EventResource(Resource):

@@ -99,7 +99,7 @@ def paths(world: World) -> list[str]:
     digests = [each.candidate.digest for each in ATTEMPTS]
     jobs = [f"/jobs/{job}" for job in world]
     candidates = [f"/candidates/{digest}?job={world.ended}" for digest in digests]
-    return ["/", *jobs, *candidates, "/kernels", "/kernels/rms_norm"]
+    return ["/", *jobs, *candidates, "/kernels", "/kernels/rms_norm", "/submit"]
 
 
 def fields(http: httpx.Client, path: str) -> dict[str, str]:
@@ -191,6 +191,28 @@ def test_the_library_exports_what_was_chosen(shown: Served):
         job = shown.store.job(answer.headers["location"].removeprefix("/jobs/"))
         assert (job.kind, job.request["kernels"]) == ("export", ["rms_norm"])
         assert http.post("/exports", data=form | {"kernels": []}).status_code == 422
+
+
+def test_a_problem_is_submitted_by_form_as_it_was_written(shown: Served):
+    with httpx.Client(base_url=shown.url) as http:
+        form = fields(http, "/submit") | {"filename": "a.py", "minutes": "2", "extra": ""}
+        answer = http.post("/submit", data=form | {"source": "x = 1\r\ny = 2\r\n"})
+    job = shown.store.job(answer.headers["location"].removeprefix("/jobs/"))
+    expected = {"filename": "a.py", "source": "x = 1\ny = 2\n", "budget": {"seconds": 120.0}}
+    assert job.request == expected | {"llm": False}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [({"source": "def"}, "line 1"), ({"minutes": "x"}, "Minutes"), ({"filename": "a"}, "filename")],
+)
+def test_a_problem_that_is_refused_keeps_what_was_written(shown: Served, change: dict, told: str):
+    with httpx.Client(base_url=shown.url) as http:
+        form = fields(http, "/submit") | {"filename": "a.py", "source": "# mine", "minutes": "2"}
+        answer = http.post("/submit", data=form | {"candidate": "# too"} | change)
+    assert answer.status_code == 422
+    assert told in answer.text
+    assert "# too</textarea>" in answer.text
 
 
 def test_source_colours_are_kept_by_browsers(shown: Served):
@@ -345,6 +367,14 @@ def test_a_jobs_page_follows_the_job(tmp_path: Path, chromium: Browser):
         expect(page.locator("#numbers")).to_have_attribute("open", "")
         expect(page.get_by_text("succeeded")).to_be_visible()
         expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
+
+
+@browser
+def test_the_list_of_jobs_stays_current(served: Served, chromium: Browser):
+    with browsing(chromium) as page:
+        page.goto(served.url)
+        served.store.submit("optimize", "late_arrival", {})
+        expect(page.get_by_role("link", name="late_arrival")).to_be_visible(timeout=10_000)
 
 
 @browser

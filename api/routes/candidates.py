@@ -33,9 +33,16 @@ def source(digest: str, store: TheStore) -> PlainTextResponse:
 
 @router.post("/{digest}/reviews", status_code=201)
 def review(
-    digest: str, asked: ReviewAsked, version: Version, response: Response, store: TheStore
+    digest: str,
+    asked: ReviewAsked,
+    version: Version,
+    response: Response,
+    store: TheStore,
+    job: str | None = None,
 ) -> CandidateResource:
     """Accept or reject; the version must be the one that was looked at."""
-    view = store.review(digest, asked.decision, asked.note, asked.reviewer, version=version)
+    view = store.review(
+        digest, asked.decision, asked.note, asked.reviewer, version=version, job_id=job
+    )
     response.headers["etag"] = f'"{view.version}"'
     return CandidateResource.of(view)

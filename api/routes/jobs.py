@@ -11,7 +11,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from api.deps import Before, Key, Limit, TheSettings, TheStore, TheStreams, cursor_of
 from api.events import follow, stream_slot
 from api.requests import JobAsked, check_job
-from api.resources import CandidateSummary, JobResource, Page
+from api.resources import CandidateSummary, JobResource, JobSummary, Page
 from kernel_library.store.views import JobView
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -38,13 +38,13 @@ def submit(
 @router.get("")
 def index(
     response: Response, store: TheStore, before: Before, limit: Limit = 50
-) -> Page[JobResource]:
+) -> Page[JobSummary]:
     """The jobs, newest first."""
     jobs = store.jobs(limit=limit + 1, before=before)
     more = cursor_of(jobs[limit - 1].id) if len(jobs) > limit else None
     if more:
         response.headers["link"] = f'</v1/jobs?limit={limit}&cursor={more}>; rel="next"'
-    return Page(items=[JobResource.of(job) for job in jobs[:limit]], next_cursor=more)
+    return Page(items=[JobSummary.of(job) for job in jobs[:limit]], next_cursor=more)
 
 
 @router.get("/{job_id}")
