@@ -19,6 +19,7 @@ from optuna.trial import TrialState, create_trial
 from agent.declared import NotASpaceError, declared_space
 from agent.loop import Exhausted, History, Proposal, Proposer
 from kernel_library.candidate import Candidate
+from kernel_library.formula import FormulaError
 from kernel_library.job import Attempt, best
 from kernel_library.space import Config, Space, Tuned, nearest
 from kernel_library.spec import OpSpec, Workload
@@ -35,6 +36,14 @@ ASKS = 64
 STARTUP = 3
 
 Setting = tuple[tuple[str, int], ...]
+#: What a space's formulas may ask for when a candidate runs an op at a workload. A library kernel
+#: that was adapted to another op names its axes its own way.
+Names = Callable[[Candidate, OpSpec, Workload], Mapping[str, object]]
+
+
+def own_names(candidate: Candidate, op: OpSpec, at: Workload) -> Mapping[str, object]:
+    """The op's own names, for a kernel that was written for it."""
+    return space_names(op, at)
 
 
 def from_space(
@@ -42,6 +51,7 @@ def from_space(
     tries: int = 24,
     seed: int = 0,
     priors: Sequence[Tuned] = (),
+    names: Names = own_names,
 ) -> Proposer:
     """Tune the best kernel so far in at most `tries` settings, then join each size's winner.
 
@@ -57,11 +67,11 @@ def from_space(
             return Exhausted(NOTHING_TIMED)
         try:
             space = space_of(top.candidate)
-        except NotASpaceError as error:
+            if space is None or not space.knobs:
+                return Exhausted(NO_SPACE)
+            return _next(_Family.of(op, space, names, top.candidate, history), tries, seed, priors)
+        except (NotASpaceError, FormulaError) as error:
             return Exhausted(f"the best kernel cannot be tuned: {error}")
-        if space is None or not space.knobs:
-            return Exhausted(NO_SPACE)
-        return _next(_Family.of(op, space, top, history), tries, seed, priors)
 
     return propose
 
@@ -72,14 +82,17 @@ class _Family:
 
     op: OpSpec
     space: Space
-    best: Attempt
+    names: Names
+    best: Candidate
     members: tuple[Attempt, ...]
 
     @classmethod
-    def of(cls, op: OpSpec, space: Space, top: Attempt, history: History) -> _Family:
-        same = (top.candidate.source, top.candidate.entry)
+    def of(
+        cls, op: OpSpec, space: Space, names: Names, top: Candidate, history: History
+    ) -> _Family:
+        same = (top.source, top.entry)
         members = (a for a in history if (a.candidate.source, a.candidate.entry) == same)
-        return cls(op, space, top, tuple(members))
+        return cls(op, space, names, top, tuple(members))
 
     @property
     def root(self) -> Candidate:
@@ -99,10 +112,10 @@ class _Family:
         return tuple((knob, config[knob]) for knob in self.space.knobs if knob in config)
 
     def fits(self, config: Config, at: Workload) -> bool:
-        return self.space.is_legal(config, space_names(self.op, at))
+        return self.space.is_legal(config, self.names(self.root, self.op, at))
 
     def default(self, at: Workload) -> Config:
-        return {**self.root.config, **self.space.default(space_names(self.op, at))}
+        return {**self.root.config, **self.space.default(self.names(self.root, self.op, at))}
 
     @property
     def measured(self) -> list[Workload]:
@@ -114,7 +127,7 @@ class _Family:
 
     def child(self, config: Config, rows: Sequence[Tuned], why: str) -> Candidate:
         config = {**self.root.config, **config}
-        parent = self.best.candidate.digest
+        parent = self.best.digest
         return replace(
             self.root, config=config, tuned=tuple(rows), parent=parent, proposer="sweep", why=why
         )
@@ -166,7 +179,7 @@ def _known(family: _Family, priors: Sequence[Tuned]) -> Iterator[Config]:
         if row.config.keys() >= family.space.knobs.keys():
             yield dict(family.setting(row.config))
     for at in family.measured:
-        yield family.space.default(space_names(family.op, at))
+        yield dict(family.setting(family.default(at)))
 
 
 def _all(space: Space) -> Iterator[Config]:
@@ -215,7 +228,7 @@ def _joined(family: _Family) -> Candidate | None:
     share the setting with the least product of their times.
     """
     fastest = _fastest(family)
-    best_so_far = family.best.candidate
+    best_so_far = family.best
     if all(best_so_far.config_at(at) == config for at, config in fastest):
         return None
     rows = [Tuned(at.dims, at.dtypes, config) for at, config in fastest]

@@ -305,4 +305,4 @@ def test_the_same_request_is_replayed_in_order():
 def test_a_task_without_parent_says_that_nothing_is_right_yet():
     text = render(OP, [], Task(None, "anything"), None, 1)[1].content
     assert "There is no right candidate yet." in text
-    assert "Device: none here." in text
+    assert "Device: none. Candidates run in Triton's interpreter, and compile for sm_90." in text

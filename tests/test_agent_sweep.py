@@ -202,6 +202,20 @@ def test_a_kernel_without_a_space_is_not_tuned():
     assert from_space()(OP, start) == Exhausted(NO_SPACE)
 
 
+def test_an_adapted_kernels_space_is_read_by_its_own_names():
+    space = Space({"BLOCK": (64, 128, 256)}, constraints=("BLOCK * rows <= 8192",))
+    propose = from_space(lambda c: space, names=lambda c, op, at: {"rows": at.dims["M"]})
+    start = root(bowl_of_block)
+    history = list(optimize(OP, propose, judge(bowl_of_block), out_of_attempts(9), start))
+    assert [a.candidate.config["BLOCK"] for a in history] == [128]
+
+
+def test_a_space_that_asks_for_unknown_names_is_not_tuned_and_says_so():
+    space = Space({"BLOCK": (64, 128)}, constraints=("BLOCK < K",))
+    told = from_space(lambda c: space)(OP, root(bowl_of_block))
+    assert isinstance(told, Exhausted) and "cannot evaluate 'BLOCK < K'" in told.why
+
+
 def test_a_kernel_may_declare_its_own_space():
     source = 'import triton\nSPACE = {"BLOCK": [64, 128], "num_warps": (4,)}\n'
     assert declared_space(replace(ROOT, source=source)) == Space(

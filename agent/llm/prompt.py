@@ -19,7 +19,7 @@ from agent.diagnosis import diagnose, techniques
 from agent.llm.chat import Message
 from agent.loop import History
 from kernel_library.codec import op_json
-from kernel_library.device import Ceilings, Device
+from kernel_library.device import Ceilings, Device, Target
 from kernel_library.job import Attempt, best
 from kernel_library.spec import OpSpec
 from kernel_library.verdict import Measurement, Passed, Rejected
@@ -136,9 +136,7 @@ def plain(text: str, longest: int = MAX_BLOCK) -> str:
 def device_sheet(device: Device | None) -> str:
     """The device and its measured ceilings."""
     if device is None:
-        return (
-            "Device: none here. Candidates are run by Triton's interpreter, and compiled for sm_90."
-        )
+        return f"Device: none. Candidates run in Triton's interpreter, and compile for {Target()}."
     c: Ceilings = device.measured
     matmul = ", ".join(f"{dtype} {rate:.0f}" for dtype, rate in c.matmul_tflops.items())
     return (
