@@ -2,7 +2,7 @@
 
 import gzip
 import logging
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from time import monotonic
 
 import pytest
@@ -72,6 +72,29 @@ def test_waits_grow_and_are_jittered():
     with serve([fails(500), fails(500), fails(500), says("ok")]) as url:
         from_endpoint(endpoint(url), lambda call: None, naps.append, lambda: 0.5)(ASKED)
     assert naps == [0.75, 1.5, 3.0]
+
+
+def test_the_wait_that_a_server_asks_for_is_kept_up_to_half_a_minute():
+    naps: list[float] = []
+    asks = [Canned(b"", 429, headers={"Retry-After": wait}) for wait in ("7", "9000", "soon")]
+    with serve([*asks, says("ok")]) as url:
+        from_endpoint(endpoint(url), lambda call: None, naps.append, lambda: 1.0)(ASKED)
+    assert naps == [7.0, 30.0, 4.0]
+
+
+def test_patience_bounds_all_tries_together():
+    seen: list[Request] = []
+    now = [0.0]
+    with serve([fails(500)] * 9, seen) as url:
+        where = replace(endpoint(url, retries=8), patience=5.0)
+
+        def sleep(seconds: float) -> None:
+            now[0] += seconds
+
+        complete = from_endpoint(where, lambda call: None, sleep, lambda: 1.0, lambda: now[0])
+        with pytest.raises(EndpointError, match="HTTP 500"):
+            complete(ASKED)
+    assert (len(seen), now[0]) == (3, 3.0)  # a further wait of 4 s would end after the fifth second
 
 
 def test_trying_again_has_an_end():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -18,14 +18,17 @@ from agent.llm.chat import Call, Complete, EndpointError, Message, Reply, record
 
 #: The largest answer that is read, in bytes: a reply of 64 KiB of source with room around it.
 MAX_BYTES = 1 << 20
+#: The longest wait before another try, in seconds, whatever the server asks for.
+LONGEST_WAIT = 30.0
 #: For endpoints that ask for none, as local servers mostly do.
 NO_KEY = SecretStr("")
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An operator's settings for a model. `timeout` is in seconds, for a whole answer.
+    """An operator's settings for a model.
 
+    `timeout` is in seconds, for one whole answer; `patience` for all tries of a request together.
     Raises `ValueError` for an address that is not plain http(s): a key in it would be logged.
     """
 
@@ -33,6 +36,7 @@ class Endpoint:
     model: str
     key: SecretStr = NO_KEY
     timeout: float = 120.0
+    patience: float = 240.0
     retries: int = 3
     max_tokens: int = 8192
     temperature: float | None = None
@@ -50,8 +54,12 @@ def from_endpoint(
     record: Callable[[Call], None],
     sleep: Callable[[float], None] = time.sleep,
     jitter: Callable[[], float] = random.random,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Complete:
-    """The endpoint's model. Rate limits, server errors and time-outs alone are tried again."""
+    """The endpoint's model. Rate limits, server errors and time-outs alone are tried again.
+
+    Waits double from a second, or are what the server asks for, up to half a minute.
+    """
     client = openai.OpenAI(
         base_url=endpoint.base_url,
         api_key=endpoint.key.get_secret_value() or "none",
@@ -67,20 +75,27 @@ def from_endpoint(
     )
 
     def complete(messages: Sequence[Message]) -> Reply:
+        until = clock() + endpoint.patience
         for attempt in range(endpoint.retries + 1):
             try:
-                return _ask(client, endpoint, messages)
+                return _ask(client, endpoint, messages, min(endpoint.timeout, until - clock()))
             except _PassingError as error:
-                if attempt == endpoint.retries:
-                    raise EndpointError(str(error)) from None
-                sleep(min(30.0, 2.0**attempt) * (0.5 + jitter() / 2))
-        raise AssertionError("unreachable")
+                failure = error
+            wait = min(LONGEST_WAIT, failure.wait or 2.0**attempt) * (0.5 + jitter() / 2)
+            if attempt == endpoint.retries or clock() + wait >= until:
+                break
+            sleep(wait)
+        raise EndpointError(str(failure))
 
     return recorded(complete, record)
 
 
 class _PassingError(Exception):
-    """A failure that may be over in a moment."""
+    """A failure that may be over in a moment: in `wait` seconds, where the server says so."""
+
+    def __init__(self, said: str, wait: float | None = None) -> None:
+        super().__init__(said)
+        self.wait = wait
 
 
 class _Usage(BaseModel):
@@ -103,20 +118,23 @@ class _Completion(BaseModel):
     usage: _Usage | None = None
 
 
-def _ask(client: openai.OpenAI, endpoint: Endpoint, messages: Sequence[Message]) -> Reply:
+def _ask(
+    client: openai.OpenAI, endpoint: Endpoint, messages: Sequence[Message], timeout: float
+) -> Reply:
     """One request. A reply without text is an empty reply; the key is cut from what is said."""
     try:
         raw = client.chat.completions.with_raw_response.create(
             model=endpoint.model,
             messages=[_turn(m) for m in messages],
             max_tokens=endpoint.max_tokens,
+            timeout=timeout,
             temperature=openai.omit if endpoint.temperature is None else endpoint.temperature,
         )
         answer = _Completion.model_validate_json(raw.content)
     except openai.APITimeoutError:
-        raise _PassingError(f"the model gave no answer in {endpoint.timeout:g} s") from None
+        raise _PassingError(f"the model gave no answer in {timeout:.3g} s") from None
     except openai.APIStatusError as error:
-        raise _refusal(error.status_code) from None
+        raise _refusal(error.status_code, error.response.headers) from None
     except (openai.APIError, httpx2.HTTPError):
         raise EndpointError("the model endpoint cannot be reached, or hung up") from None
     except _OversizedError:
@@ -138,11 +156,14 @@ def _turn(message: Message) -> ChatCompletionMessageParam:
             return {"role": "assistant", "content": message.content}
 
 
-def _refusal(status: int) -> EndpointError | _PassingError:
+def _refusal(status: int, headers: Mapping[str, str]) -> EndpointError | _PassingError:
     if status in (401, 403):
         return EndpointError(f"the model endpoint refuses the key (HTTP {status})")
     said = f"the model endpoint answers HTTP {status}"
-    return _PassingError(said) if status in (408, 429) or status >= 500 else EndpointError(said)
+    if status not in (408, 429) and status < 500:
+        return EndpointError(said)
+    wait = headers.get("retry-after", "")
+    return _PassingError(said, float(wait) if wait.isdecimal() and len(wait) < 6 else None)
 
 
 def _without(key: SecretStr, text: str) -> str:

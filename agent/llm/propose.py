@@ -55,11 +55,13 @@ def from_model(
     given_up: list[Exhausted] = []
 
     def propose(op: OpSpec, history: History) -> Proposal | Exhausted:
-        if given_up or (why := stop(history)):
-            return given_up[0] if given_up else Exhausted(f"the model is not asked again: {why}")
+        if given_up:
+            return given_up[0]
         bill = _Bill(complete, price)
         turn = sum(a.candidate.proposer == "llm" for a in history)
         for failure in range(FAILURES):
+            if why := stop(history):
+                return Exhausted(f"the model is not asked again: {why}")
             task = choose(history, turn + failure)
             messages = render(op, history, task, device, max(0, attempts - len(history)))
             try:
