@@ -3,6 +3,7 @@
 import math
 import struct
 from dataclasses import replace
+from functools import cache
 from hashlib import sha256
 
 import pytest
@@ -59,6 +60,11 @@ def op_of(function=lambda x: x.clone(), *, at=AT, mutates=(), outputs=("y",)) ->
     )
 
 
+@cache
+def plain_op() -> OpSpec:
+    return op_of()
+
+
 def tape_of(*steps, outputs=(Y,), made=480) -> Recording:
     buffers = (Buffer("input", 480, "x"), Buffer("made", made))
     return Recording(Tape(buffers, steps, outputs), {NAME: IMAGE})
@@ -70,7 +76,7 @@ def launch(**changes) -> Launch:
 
 
 def played(recording: Recording, op: OpSpec | None = None, case: Case = CASE):
-    op = op or op_of()
+    op = op or plain_op()
     return list(check([Take(AT, case, recording)], Players(op, CPU)))
 
 
@@ -232,7 +238,7 @@ def test_inputs_keep_their_layout(layout):
     from evaluator.inputs import places
 
     case = replace(CASE, layout=layout)
-    (place,) = places(op_of(), AT, case)["x"]
+    (place,) = places(plain_op(), AT, case)["x"]
     x = View(0, 4 * place.offset, place.shape, place.stride, "float32")
     buffers = (Buffer("input", 4 * place.room, "x"), Buffer("made", 480))
     taped = Recording(Tape(buffers, (replace(CLONE, views=(x,)),), (Y,)), {})
@@ -282,7 +288,7 @@ def test_a_declared_mutation_is_an_output_and_no_fault():
 def test_requests_and_replies_survive_the_wire():
     taken = Take(AT, CASE, tape_of(launch(arguments=(Scalar("fp32", math.inf), Pointer(1)))))
     sent, binaries = wire.pack([taken, taken])
-    request = Request("check", op_of(), sent, binaries)
+    request = Request("check", plain_op(), sent, binaries)
     again = wire.load_request(wire.dump_request(request))
     assert again == request and again.takes() == (taken, taken)
     reply = Reply(whose="candidate", stage="smoke", reason="hangs", take=3)
@@ -298,11 +304,11 @@ def test_a_fault_at_a_hidden_size_names_its_class_alone():
     takes = [Take(AT, CASE, tape_of()), Take(hidden, replace(CASE, values="large"), tape_of())]
     reply = Reply(whose="candidate", reason="output 'y' is off", take=1)
     with pytest.raises(CandidateError) as caught:
-        check_replayed(op_of(), takes, answering(reply))
+        check_replayed(plain_op(), takes, answering(reply))
     assert caught.value.reason == "output 'y' is off at a hidden size with large values"
     assert caught.value.at is None
     with pytest.raises(CandidateError) as caught:
-        check_replayed(op_of(), takes, answering(replace(reply, take=0)))
+        check_replayed(plain_op(), takes, answering(replace(reply, take=0)))
     assert caught.value.at == AT
 
 
@@ -319,13 +325,13 @@ def test_a_fault_at_a_hidden_size_names_its_class_alone():
 )
 def test_our_own_failure_is_not_the_candidates(outcome, error):
     with pytest.raises(error):
-        check_replayed(op_of(), [Take(AT, CASE, tape_of())], lambda *_: outcome)
+        check_replayed(plain_op(), [Take(AT, CASE, tape_of())], lambda *_: outcome)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
 def test_without_a_gpu_the_player_says_so():
     with pytest.raises(LabError, match="no CUDA GPU"):
-        check_replayed(op_of(), [Take(AT, CASE, tape_of(CLONE))], run_here)
+        check_replayed(plain_op(), [Take(AT, CASE, tape_of(CLONE))], run_here)
     with pytest.raises(LabError, match="CUDA driver"):
         cuda.call("cuInit", 0)
 
@@ -425,7 +431,7 @@ def test_a_rival_that_computes_something_else_is_no_rival():
 
 
 def test_a_baseline_that_is_not_there_is_told_from_one_that_cannot_run(monkeypatch):
-    op = op_of()
+    op = plain_op()
     for name in ("cudnn", "flash", "liger"):
         with pytest.raises(baselines.NotApplicable, match=name):
             baselines.baseline(name, op, AT, CPU)

@@ -80,10 +80,8 @@ def _rivals(track: Track, names: Sequence[str], notes: dict[str, None]) -> Itera
     for name in names:
         try:
             call = baseline(name, player.op, at, player.device)
-            if name == "liger" and not agrees(
-                call, graph_at(player.op, at), _inputs(track.bounds[0])
-            ):
-                raise NotApplicable("liger: its op of this name computes something else")
+            if name == "liger":
+                agrees(call, graph_at(player.op, at), _inputs(track.bounds[0]))
             acts = [_on(call, bound) for bound in track.bounds]
             yield capture(name, acts, track.plan)
         except NotApplicable as why:
