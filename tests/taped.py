@@ -1,7 +1,12 @@
 """Small kernels and their tapes, filled in by hand from Triton's own compiled kernels."""
 
 # ruff: noqa: N803, N806
+import os
+import subprocess
+import sys
 from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 import triton
@@ -9,6 +14,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from evaluator.graphs import trace
+from evaluator.isolate import Died, Done
 from kernel_library.spec import OpSpec, Reference, Tensor, Workload
 from kernel_library.tape import (
     Buffer,
@@ -245,3 +251,24 @@ def _unrun(compiled, grid, pointers, numbers) -> tuple[Launch, bytes]:
         facts.shared, tuple(arguments),
     )  # fmt: skip
     return launch, image
+
+
+def run_alone(job: str, request: bytes, seconds: float) -> Done | Died:
+    """An `Isolate`: a process and a folder of its own, for what takes its context down with it."""
+    code = (
+        "import sys; from evaluator.isolate import resolve;"
+        "reply = resolve(sys.argv[1])(sys.stdin.buffer.read()); sys.stdout.buffer.write(reply)"
+    )
+    root = str(Path(__file__).parent.parent)
+    path = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
+    with TemporaryDirectory() as folder:
+        try:
+            ran = subprocess.run(
+                [sys.executable, "-c", code, job], input=request, capture_output=True, cwd=folder,
+                timeout=seconds, env={**os.environ, "PYTHONPATH": path},
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return Died("timeout", "")
+    if ran.returncode:
+        return Died("raised", ran.stderr.decode()[-2000:])
+    return Done(ran.stdout)

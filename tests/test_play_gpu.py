@@ -9,7 +9,6 @@ from statistics import median
 import pytest
 import torch
 import triton
-from isolates import run_in_subprocess
 from taped import (
     apply_sums,
     double_in_place,
@@ -17,6 +16,7 @@ from taped import (
     recording,
     rows_op,
     rows_recording,
+    run_alone,
     scale_rows,
     scale_rows_and_input,
     scale_rows_but_the_tail,
@@ -94,7 +94,7 @@ def test_a_write_to_an_input_is_caught():
 
 def test_an_illegal_address_is_the_candidates_fault():
     with pytest.raises(CandidateError, match="outside its buffers") as caught:
-        judged(rows_recording(scale_rows_wildly, AT, live=False), isolate=run_in_subprocess)
+        judged(rows_recording(scale_rows_wildly, AT, live=False), isolate=run_alone)
     assert caught.value.stage == "smoke"
 
 
@@ -234,12 +234,12 @@ def test_a_seed_recorded_without_a_gpu_is_right_and_fast_on_one(unit):
     layouts = ("contiguous", "transposed", "step2", "expanded", "unaligned")
     points = [(at, replace(CASE, layout=each)) for at in checks for each in layouts]
     points.append((large, CASE))
-    tapes = record(op, unit.candidate(large), points, run_in_subprocess)
+    tapes = record(op, unit.candidate(large), points, run_alone)
     takes = [Take(*point, tape) for point, tape in zip(points, tapes, strict=True)]
-    checked = check_replayed(op, takes, run_in_subprocess)
+    checked = check_replayed(op, takes, run_alone)
     assert sum(c.cases for c in checked) == len(takes)
     arms = ("eager", "compile", "max-autotune", "liger")
-    (one,), notes = time_replayed(op, takes[-1:], h200(), run_in_subprocess, arms)
+    (one,), notes = time_replayed(op, takes[-1:], h200(), run_alone, arms)
     print(one, notes)  # noqa: T201
     assert one.of_roofline > 0.6 and {"eager", "compile", "max-autotune"} <= set(one.baselines)
 
