@@ -248,14 +248,11 @@ def main() -> None:
     results: list[Result] = []
     for point in points:
         results.append(measure(point, good[point], limits))
-        write(asked.out, results, report(results, limits, read_with), notes)
+        told = report(results, limits, read_with)
+        write(asked.out, results, told, notes, read_with)
         print(f"{time.monotonic() - started:.0f} s {point.op} {point.at} {results[-1].time_us:.2f}")
-    for op in asked.ops.split(","):
-        found = [r for r in results if r.point.op == op]
-        text = json.dumps(table(found, read_with), indent=1)
-        (asked.out / f"{op}.json").write_text(text + "\n")
-    told = [*report(results, limits, read_with), *pairs(results, limits)]
-    write(asked.out, results, told, notes)
+    told += pairs(results, limits)
+    write(asked.out, results, told, notes, read_with)
     print("\n".join(told))
 
 
@@ -274,10 +271,19 @@ def report(results: Sequence[Result], limits: Ceilings, read_with: Mapping[str, 
     ]  # fmt: skip
 
 
-def write(out: Path, results: Sequence[Result], told: Sequence[str], notes: Sequence[str]) -> None:
-    """The report so far, the best dozen settings of each point, and what fell out."""
-    quick = [f"{r.point.op} {r.point.at}: {t:.2f} {c}" for r in results for t, c in r.runners_up]
+def write(
+    out: Path,
+    results: Sequence[Result],
+    told: Sequence[str],
+    notes: Sequence[str],
+    read_with: Mapping[str, str],
+) -> None:
+    """What is known so far: tuned tables, and a report with the best settings and the failures."""
     out.mkdir(parents=True, exist_ok=True)
+    for op in {r.point.op for r in results}:
+        text = json.dumps(table([r for r in results if r.point.op == op], read_with), indent=1)
+        (out / f"{op}.json").write_text(text + "\n")
+    quick = [f"{r.point.op} {r.point.at}: {t:.2f} {c}" for r in results for t, c in r.runners_up]
     (out / "report.md").write_text("\n".join([*told, "", *quick, "", *notes]) + "\n")
 
 

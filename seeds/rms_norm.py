@@ -8,7 +8,8 @@ dtype    float32, float16, bfloat16; float32 inside; cast="llama" rounds x * r t
          the weight, "gemma" rounds once at the end
 moves    reads x and w once, writes y once
 plan     a program keeps ROWS rows in registers from load to store, and either ends there or walks
-         on (PROGRAMS on each SM, loads STAGES deep); rows too long for registers are swept twice
+         on (PROGRAMS on each SM, loads STAGES deep); rows too long for registers are swept twice;
+         STREAM asks L2 to let go of y first
 """
 
 import torch
@@ -38,7 +39,11 @@ OP = OpSpec(
         ),
         Workload({"M": 2, "N": 40000}, {"T": "float32"}),
         Workload({"M": 7, "N": 96}, {"T": "float16"}, options={"offset": 1.0, "cast": "gemma"}),
-        *grid("M N", {"measure": [(8192, 4096), (16, 4096), (2047, 5001)]}, dtypes=("bfloat16",)),
+        *grid(
+            "M N",
+            {"measure": [(8192, 4096), (16, 4096), (2047, 5001), (65536, 128)]},
+            dtypes=("bfloat16",),
+        ),
     ),
 )
 
@@ -63,24 +68,39 @@ def no_row_outgrows_its_bound(
 
 
 @triton.jit
+def _normalise(x, w, N, eps, offset, DTYPE: tl.constexpr, LLAMA: tl.constexpr):
+    x = x.to(tl.float32)
+    normed = x * tl.rsqrt(tl.sum(x * x, axis=1, keep_dims=True) / N + eps)
+    if LLAMA:
+        normed = normed.to(DTYPE).to(tl.float32)
+    return (normed * (w.to(tl.float32) + offset)).to(DTYPE)
+
+
+@triton.jit
 def _rms_norm_rows(
     x_ptr, w_ptr, y_ptr, M, N, x_stride, y_stride, eps, offset,
     LLAMA: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    HINT: tl.constexpr,
 ):  # fmt: skip
     col = tl.arange(0, BLOCK)[None, :]
-    w = tl.load(w_ptr + col, mask=col < N, other=0.0).to(tl.float32) + offset
-    step = tl.num_programs(0) * ROWS
-    for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
-        row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
+    dtype: tl.constexpr = y_ptr.dtype.element_ty
+    if STAGES == 0:
+        # no loop: x and w are then on their way at the same time
+        row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
         inside = (row < M) & (col < N)
-        x = tl.load(
-            x_ptr + row * x_stride + col, mask=inside, other=0.0, eviction_policy="evict_first"
-        ).to(tl.float32)
-        normed = x * tl.rsqrt(tl.sum(x * x, axis=1, keep_dims=True) / N + eps)
-        if LLAMA:
-            normed = normed.to(x_ptr.dtype.element_ty).to(tl.float32)
-        y = (normed * w).to(y_ptr.dtype.element_ty)
-        tl.store(y_ptr + row * y_stride + col, y, mask=inside)
+        x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
+        w = tl.load(w_ptr + col, mask=col < N, other=0.0)
+        y = _normalise(x, w, N, eps, offset, dtype, LLAMA)
+        tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=HINT)
+    else:
+        w = tl.load(w_ptr + col, mask=col < N, other=0.0)
+        step = tl.num_programs(0) * ROWS
+        for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
+            row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
+            inside = (row < M) & (col < N)
+            x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
+            y = _normalise(x, w, N, eps, offset, dtype, LLAMA)
+            tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=HINT)
 
 
 @triton.jit
@@ -118,7 +138,7 @@ def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
 def rms_norm(
     x: torch.Tensor, w: torch.Tensor, *,
     eps: float = 1e-6, offset: float = 0.0, cast: str = "llama",
-    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, num_warps: int,
+    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, STREAM: int, num_warps: int,
 ) -> torch.Tensor:  # fmt: skip
     """Normalise in registers, or with SWEEP > 0 in two sweeps of blocks of that many columns."""
     M, N = x.shape
@@ -135,8 +155,8 @@ def rms_norm(
         return y
     _rms_norm_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
         x, w, y, M, N, x.stride(0), y.stride(0), eps, offset,
-        LLAMA=llama, ROWS=ROWS, BLOCK=triton.next_power_of_2(N), STAGES=STAGES,
-        num_warps=num_warps,
+        LLAMA=llama, ROWS=ROWS, BLOCK=triton.next_power_of_2(N), STAGES=STAGES if PROGRAMS else 0,
+        HINT="evict_first" if STREAM else "", num_warps=num_warps,
     )  # fmt: skip
     return y
 
@@ -149,26 +169,35 @@ UNIT = Unit(
     space=Space(
         {
             "ROWS": (1, 2, 4, 8, 16),
-            "PROGRAMS": (0, 1, 2, 4, 8),
-            "STAGES": (1, 2, 3, 4),
+            "PROGRAMS": (0, 1, 2, 4),
+            "STAGES": (1, 2, 3),
             "SWEEP": (0, 2048, 4096, 8192),
+            "STREAM": (0, 1),
             "num_warps": (4, 1, 2, 8, 16, 32),
         },
         rule={
             "ROWS": "max(1, min(8, 4096 // pow2(N))) if M > 2048 else 1",
+            "PROGRAMS": "1 if N > 8192 and N <= 16384 and M > 132 else 0",
+            "STAGES": "min(3, 1 + 232448 // (pow2(N) * itemsize))"
+            " if N > 8192 and N <= 16384 and M > 132 else 1",
             "SWEEP": "0 if N <= 32768 else 4096",
             "num_warps": "8 if N > 32768 else max(1, min(32,"
             " (min(8 * pow2(N), 4096) if M > 2048 and N <= 2048 else pow2(N)) // 512))",
         },
         constraints=(
-            "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 2 * SWEEP)",
+            "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 8192 and STREAM == 0)",
             "SWEEP > 0 or N <= 32768",
-            "PROGRAMS > 0 or STAGES == 1",
-            "PROGRAMS == 0 or M > 132 * ROWS * PROGRAMS",
-            "ROWS == 1 or M >= 264 * ROWS",
-            # 8 to 64 values a thread: fewer waste threads, more spill
-            "num_warps == 1 or 256 * num_warps <= (SWEEP if SWEEP > 0 else ROWS * pow2(N))",
-            "(SWEEP if SWEEP > 0 else ROWS * pow2(N)) <= 2048 * num_warps",
+            "(PROGRAMS > 0) == (STAGES > 1)",
+            "PROGRAMS == 0 or N >= 2048",
+            # what fits in L2 may be wanted from there next
+            "STREAM == 0 or M * N * itemsize > 33554432",
+            # a walking program keeps w as well
+            "PROGRAMS == 0 or (N <= 16384 and M > 132 * ROWS * PROGRAMS)",
+            "ROWS == 1 or (M >= 264 * ROWS and ROWS * pow2(N) <= 8192)",
+            # 8 to 32 values a thread: fewer waste threads, more spill
+            "SWEEP > 0 or num_warps == 1 or 256 * num_warps <= ROWS * pow2(N)",
+            "SWEEP > 0 or ROWS * pow2(N) <= 1024 * num_warps",
+            "SWEEP == 0 or (128 * num_warps <= SWEEP and SWEEP <= 1024 * num_warps)",
             # the rows in flight fit in an SM's shared memory, 227 KiB on Hopper
             "STAGES == 1 or PROGRAMS * (STAGES - 1) * ROWS * pow2(N) * itemsize <= 232448",
         ),

@@ -204,21 +204,23 @@ UNIT = Unit(
     space=Space(
         {
             "ROWS": (1, 2, 4, 8),
-            "PROGRAMS": (2, 1, 3, 4),
-            "STAGES": (2, 1, 3, 4),
+            "PROGRAMS": (1, 2, 4),
+            "STAGES": (3, 1, 2, 4),
             "SWEEP": (0, 512, 1024, 2048),
             "num_warps": (8, 1, 2, 4, 16, 32),
         },
         rule={
-            "ROWS": "max(1, min(8, 4096 // pow2(N))) if M > 2048 else 1",
-            "SWEEP": "0 if N <= 8192 else 1024",
-            "STAGES": "2 if N <= 8192 else 1",
-            "num_warps": "4 if N > 8192 else max(1, min(16,"
-            " (min(8 * pow2(N), 4096) if M > 2048 and N <= 2048 else pow2(N)) // 512))",
+            "ROWS": "max(1, min(8, 8192 // pow2(N)))"
+            " if M > 2111 and N % 8 == 0 and N <= 8192 else 1",
+            "SWEEP": "0 if N <= 2048 or (N <= 8192 and N % 8 == 0) else 1024",
+            "STAGES": "min(3, 1 + 116224 // (8192 * itemsize))"
+            " if N <= 2048 or (N <= 8192 and N % 8 == 0) else 1",
+            "num_warps": "8 if N > 8192 or (N > 2048 and N % 8 > 0) else max(1, min(16,"
+            " (min(8 * pow2(N), 8192) if M > 2111 and N % 8 == 0 else pow2(N)) // 512))",
         },
         constraints=(
             "SWEEP == 0 or (ROWS == 1 and STAGES == 1 and N > 2 * SWEEP)",
-            "SWEEP > 0 or N <= 16384",
+            "SWEEP > 0 or (N <= 16384 and STAGES > 1)",
             "ROWS == 1 or M >= 264 * ROWS",
             # 4 to 32 values of each tensor a thread: fewer waste threads, more spill
             "SWEEP > 0 or num_warps == 1 or 256 * num_warps <= ROWS * pow2(N)",

@@ -8,7 +8,8 @@ dtype   float32, float16, bfloat16; max, exp and sum in float32
 moves   reads x once, writes y once
 plan    a program keeps ROWS rows in registers from load to store, and either ends there or walks on
         (PROGRAMS on each SM, loads STAGES deep); longer rows are swept twice, the first time with
-        a running max and sum in each lane, the second time backwards, mostly out of the caches
+        a running max and sum in each lane, the second time backwards, mostly out of the caches;
+        STREAM asks L2 to let go of y first
 """
 
 import torch
@@ -36,7 +37,7 @@ OP = OpSpec(
         Workload({"M": 7, "N": 96}, {"T": "float16"}, options={"scale": 0.125}),
         *grid(
             "M N",
-            {"measure": [(8192, 4096), (4096, 32768), (16, 4096), (2047, 5001)]},
+            {"measure": [(8192, 4096), (4096, 32768), (16, 4096), (2047, 5001), (32768, 256)]},
             dtypes=("bfloat16",),
         ),
     ),
@@ -55,32 +56,41 @@ def rows_sum_to_one(x: torch.Tensor, y: torch.Tensor, **_: object) -> bool:
 
 
 @triton.jit
-def _softmax_rows(
-    x_ptr, y_ptr, M, N, x_stride, y_stride, scale,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    col = tl.arange(0, BLOCK)[None, :]
-    step = tl.num_programs(0) * ROWS
-    for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
-        row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-        inside = (row < M) & (col < N)
-        x = tl.load(
-            x_ptr + row * x_stride + col, mask=inside, other=0.0, eviction_policy="evict_first"
-        ).to(tl.float32)
-        z = tl.where(col < N, x * scale, -float("inf"))
-        e = tl.exp(z - tl.max(z, axis=1, keep_dims=True))
-        y = e * (1.0 / tl.sum(e, axis=1, keep_dims=True))
-        tl.store(y_ptr + row * y_stride + col, y.to(y_ptr.dtype.element_ty), mask=inside)
+def _normalise(x, inside, scale):
+    z = tl.where(inside, x.to(tl.float32) * scale, -float("inf"))
+    e = tl.exp(z - tl.max(z, axis=1, keep_dims=True))
+    return e * (1.0 / tl.sum(e, axis=1, keep_dims=True))
 
 
 @triton.jit
-def _softmax_long_row(
-    x_ptr, y_ptr, N, x_stride, y_stride, scale, BLOCK: tl.constexpr, STAGES: tl.constexpr
-):
+def _softmax_rows(
+    x_ptr, y_ptr, M, N, x_stride, y_stride, scale,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, HINT: tl.constexpr,
+):  # fmt: skip
+    col = tl.arange(0, BLOCK)[None, :]
+    dtype: tl.constexpr = y_ptr.dtype.element_ty
+    if STAGES == 0:
+        row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
+        inside = (row < M) & (col < N)
+        x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
+        y = _normalise(x, col < N, scale).to(dtype)
+        tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=HINT)
+    else:
+        step = tl.num_programs(0) * ROWS
+        for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
+            row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
+            inside = (row < M) & (col < N)
+            x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
+            y = _normalise(x, col < N, scale).to(dtype)
+            tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=HINT)
+
+
+@triton.jit
+def _softmax_long_row(x_ptr, y_ptr, N, x_stride, y_stride, scale, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     peak = tl.full((BLOCK,), -float("inf"), dtype=tl.float32)
     total = tl.zeros((BLOCK,), dtype=tl.float32)
-    for start in tl.range(0, N, BLOCK, num_stages=STAGES):
+    for start in range(0, N, BLOCK):
         col = start + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + row * x_stride + col, mask=col < N, other=0.0).to(tl.float32)
         z = tl.where(col < N, x * scale, -float("inf"))
@@ -94,9 +104,7 @@ def _softmax_long_row(
     blocks = tl.cdiv(N, BLOCK)
     for block in range(0, blocks):
         col = (blocks - 1 - block) * BLOCK + tl.arange(0, BLOCK)
-        x = tl.load(
-            x_ptr + row * x_stride + col, mask=col < N, other=0.0, eviction_policy="evict_first"
-        ).to(tl.float32)
+        x = tl.load(x_ptr + row * x_stride + col, mask=col < N, other=0.0).to(tl.float32)
         y = tl.exp(x * scale - top) * inverse
         tl.store(y_ptr + row * y_stride + col, y.to(y_ptr.dtype.element_ty), mask=col < N)
 
@@ -110,7 +118,7 @@ def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
 
 def softmax(
     x: torch.Tensor, *, scale: float = 1.0,
-    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, num_warps: int,
+    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, STREAM: int, num_warps: int,
 ) -> torch.Tensor:  # fmt: skip
     """Normalise in registers, or with SWEEP > 0 in two sweeps of blocks of that many columns."""
     M, N = x.shape
@@ -121,12 +129,13 @@ def softmax(
     if SWEEP > 0:
         _softmax_long_row[(M,)](
             x, y, N, x.stride(0), y.stride(0), scale,
-            BLOCK=SWEEP, STAGES=STAGES, num_warps=num_warps,
+            BLOCK=SWEEP, num_warps=num_warps,
         )  # fmt: skip
         return y
     _softmax_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
         x, y, M, N, x.stride(0), y.stride(0), scale,
-        ROWS=ROWS, BLOCK=triton.next_power_of_2(N), STAGES=STAGES, num_warps=num_warps,
+        ROWS=ROWS, BLOCK=triton.next_power_of_2(N), STAGES=STAGES if PROGRAMS else 0,
+        HINT="evict_first" if STREAM else "", num_warps=num_warps,
     )  # fmt: skip
     return y
 
@@ -139,30 +148,36 @@ UNIT = Unit(
     space=Space(
         {
             "ROWS": (1, 2, 4, 8, 16),
-            "PROGRAMS": (0, 1, 2, 4, 8),
-            "STAGES": (1, 2, 3, 4),
-            "SWEEP": (0, 1024, 2048, 4096, 8192),
+            "PROGRAMS": (0, 1, 2, 4),
+            "STAGES": (1, 2, 3),
+            "SWEEP": (0, 2048, 4096, 8192),
+            "STREAM": (0, 1),
             "num_warps": (4, 1, 2, 8, 16, 32),
         },
         rule={
             "ROWS": "max(1, min(8, 4096 // pow2(N))) if M > 2048 else 1",
-            "SWEEP": "0 if N <= 16384 else 4096",
-            "num_warps": "8 if N > 16384 else max(1, min(32,"
+            "PROGRAMS": "1 if N > 8192 and N <= 32768 and M > 132 else 0",
+            "STAGES": "min(3, 1 + 232448 // (pow2(N) * itemsize))"
+            " if N > 8192 and N <= 32768 and M > 132 else 1",
+            "SWEEP": "0 if N <= 32768 else 4096",
+            "num_warps": "8 if N > 32768 else max(1, min(32,"
             " (min(8 * pow2(N), 4096) if M > 2048 and N <= 2048 else pow2(N)) // 512))",
         },
         constraints=(
-            "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 2 * SWEEP)",
+            "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 8192 and STREAM == 0)",
             "SWEEP > 0 or N <= 32768",
-            "SWEEP > 0 or PROGRAMS > 0 or STAGES == 1",
+            "(PROGRAMS > 0) == (STAGES > 1)",
+            "PROGRAMS == 0 or N >= 2048",
+            # what fits in L2 may be wanted from there next
+            "STREAM == 0 or M * N * itemsize > 33554432",
             "PROGRAMS == 0 or M > 132 * ROWS * PROGRAMS",
-            "ROWS == 1 or M >= 264 * ROWS",
-            # 4 to 64 values a thread: fewer waste threads, more spill
+            "ROWS == 1 or (M >= 264 * ROWS and ROWS * pow2(N) <= 8192)",
+            # 8 to 64 values a thread: fewer waste threads, more spill
             "SWEEP > 0 or num_warps == 1 or 256 * num_warps <= ROWS * pow2(N)",
-            "SWEEP > 0 or ROWS * pow2(N) <= 2048 * num_warps",
+            "SWEEP > 0 or ROWS * pow2(N) <= (2048 if N > 16384 else 1024) * num_warps",
             "SWEEP == 0 or (128 * num_warps <= SWEEP and SWEEP <= 1024 * num_warps)",
             # the rows in flight fit in an SM's shared memory, 227 KiB on Hopper
-            "SWEEP > 0 or STAGES == 1"
-            " or PROGRAMS * (STAGES - 1) * ROWS * pow2(N) * itemsize <= 232448",
+            "STAGES == 1 or PROGRAMS * (STAGES - 1) * ROWS * pow2(N) * itemsize <= 232448",
         ),
     ),
     backward="softmax_backward",

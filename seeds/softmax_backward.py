@@ -65,12 +65,8 @@ def _softmax_backward_rows(
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < M) & (col < N)
-    d_y = tl.load(
-        d_y_ptr + row * d_y_stride + col, mask=inside, other=0.0, eviction_policy="evict_first"
-    ).to(tl.float32)
-    y = tl.load(
-        y_ptr + row * y_stride + col, mask=inside, other=0.0, eviction_policy="evict_first"
-    ).to(tl.float32)
+    d_y = tl.load(d_y_ptr + row * d_y_stride + col, mask=inside, other=0.0).to(tl.float32)
+    y = tl.load(y_ptr + row * y_stride + col, mask=inside, other=0.0).to(tl.float32)
     d_x = scale * y * (d_y - tl.sum(d_y * y, axis=1, keep_dims=True))
     tl.store(d_x_ptr + row * d_x_stride + col, d_x.to(d_x_ptr.dtype.element_ty), mask=inside)
 
@@ -90,8 +86,8 @@ def _softmax_backward_long_row(
     blocks = tl.cdiv(N, BLOCK)
     for block in range(0, blocks):
         col = (blocks - 1 - block) * BLOCK + tl.arange(0, BLOCK)
-        d_y = tl.load(d_y_ptr + col, mask=col < N, other=0.0, eviction_policy="evict_first")
-        y = tl.load(y_ptr + col, mask=col < N, other=0.0, eviction_policy="evict_first")
+        d_y = tl.load(d_y_ptr + col, mask=col < N, other=0.0)
+        y = tl.load(y_ptr + col, mask=col < N, other=0.0)
         d_x = scale * y.to(tl.float32) * (d_y.to(tl.float32) - inner)
         out = d_x_ptr + row * d_x_stride + col
         tl.store(out, d_x.to(d_x_ptr.dtype.element_ty), mask=col < N)
@@ -133,8 +129,8 @@ UNIT = Unit(
         },
         rule={
             "ROWS": "max(1, min(8, 2048 // pow2(N))) if M > 2048 else 1",
-            "SWEEP": "0 if N <= 16384 else 2048",
-            "num_warps": "8 if N > 16384 else max(1, min(32,"
+            "SWEEP": "0 if N <= 16384 else 8192",
+            "num_warps": "32 if N > 16384 else max(1, min(32,"
             " (min(8 * pow2(N), 2048) if M > 2048 and N <= 1024 else pow2(N)) // 512))",
         },
         constraints=(

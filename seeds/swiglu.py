@@ -6,7 +6,7 @@ gate, up, y  (M, N), any row stride, so the halves of one packed tensor will do
 dtype        float32, float16, bfloat16; float32 inside
 moves        reads gate and up once, writes y once
 plan         one program per BLOCK neighbouring values; tensors without gaps are one long row, of
-             which only the last block needs a mask
+             which only the last block needs a mask; STREAM asks L2 to let go of y first
 """
 
 import torch
@@ -55,8 +55,9 @@ def _silu_times(gate, up):
 
 @triton.jit
 def _swiglu_block(
-    gate_ptr, up_ptr, y_ptr, N, gate_stride, up_stride, y_stride, BLOCK: tl.constexpr
-):
+    gate_ptr, up_ptr, y_ptr, N, gate_stride, up_stride, y_stride,
+    BLOCK: tl.constexpr, HINT: tl.constexpr,
+):  # fmt: skip
     blocks = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // blocks).to(tl.int64)
     start = (tl.program_id(0) % blocks).to(tl.int64) * BLOCK
@@ -65,9 +66,11 @@ def _swiglu_block(
     y_ptr += row * y_stride + start
     col = tl.arange(0, BLOCK)
     if start + BLOCK <= N:
-        gate = tl.load(gate_ptr + col, eviction_policy="evict_first")
-        up = tl.load(up_ptr + col, eviction_policy="evict_first")
-        tl.store(y_ptr + col, _silu_times(gate, up).to(y_ptr.dtype.element_ty))
+        gate = tl.load(gate_ptr + col)
+        up = tl.load(up_ptr + col)
+        tl.store(
+            y_ptr + col, _silu_times(gate, up).to(y_ptr.dtype.element_ty), eviction_policy=HINT
+        )
     else:
         inside = start + col < N
         gate = tl.load(gate_ptr + col, mask=inside, other=0.0)
@@ -75,7 +78,9 @@ def _swiglu_block(
         tl.store(y_ptr + col, _silu_times(gate, up).to(y_ptr.dtype.element_ty), mask=inside)
 
 
-def swiglu(gate: torch.Tensor, up: torch.Tensor, *, BLOCK: int, num_warps: int) -> torch.Tensor:
+def swiglu(
+    gate: torch.Tensor, up: torch.Tensor, *, BLOCK: int, STREAM: int, num_warps: int
+) -> torch.Tensor:
     """Launch one program for each block of each row."""
     M, N = gate.shape
     gate, up = (t if t.stride(1) == 1 else t.contiguous() for t in (gate, up))
@@ -85,7 +90,7 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor, *, BLOCK: int, num_warps: int) 
     rows, width = (1, M * N) if gate.is_contiguous() and up.is_contiguous() else (M, N)
     _swiglu_block[(rows * triton.cdiv(width, BLOCK),)](
         gate, up, y, width, gate.stride(0), up.stride(0), y.stride(0),
-        BLOCK=BLOCK, num_warps=num_warps,
+        BLOCK=BLOCK, HINT="evict_first" if STREAM else "", num_warps=num_warps,
     )  # fmt: skip
     return y
 
@@ -96,9 +101,12 @@ UNIT = Unit(
     laws=(no_value_outgrows_its_product,),
     kernel=swiglu,
     space=Space(
-        {"BLOCK": (2048, 512, 1024, 4096, 8192), "num_warps": (4, 1, 2, 8, 16)},
-        rule={"BLOCK": "2048 if M * N >= 1048576 else 512"},
-        constraints=("BLOCK >= 128 * num_warps", "BLOCK <= 1024 * num_warps"),
+        {"BLOCK": (1024, 512, 2048, 4096), "STREAM": (0, 1), "num_warps": (4, 1, 2, 8)},
+        constraints=(
+            "BLOCK >= 128 * num_warps and BLOCK <= 1024 * num_warps",
+            # what fits in L2 may be wanted from there next
+            "STREAM == 0 or M * N * itemsize > 33554432",
+        ),
     ),
     backward="swiglu_backward",
 )

@@ -8,7 +8,7 @@ all      (M, N), any row stride, so the halves of one packed tensor will do
 dtype    float32, float16, bfloat16; float32 inside
 moves    reads d_y, gate and up once, writes d_gate and d_up once
 plan     one program per BLOCK neighbouring values; tensors without gaps are one long row, of which
-         only the last block needs a mask
+         only the last block needs a mask; STREAM asks L2 to let go of the results first
 """
 
 import torch
@@ -69,7 +69,8 @@ def _gradients(d_y, gate, up):
 @triton.jit
 def _swiglu_backward_block(
     d_y_ptr, gate_ptr, up_ptr, d_gate_ptr, d_up_ptr, N,
-    d_y_stride, gate_stride, up_stride, out_stride, BLOCK: tl.constexpr,
+    d_y_stride, gate_stride, up_stride, out_stride,
+    BLOCK: tl.constexpr, HINT: tl.constexpr,
 ):  # fmt: skip
     blocks = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // blocks).to(tl.int64)
@@ -82,12 +83,12 @@ def _swiglu_backward_block(
     col = tl.arange(0, BLOCK)
     dtype = d_gate_ptr.dtype.element_ty
     if start + BLOCK <= N:
-        d_y = tl.load(d_y_ptr + col, eviction_policy="evict_first")
-        gate = tl.load(gate_ptr + col, eviction_policy="evict_first")
-        up = tl.load(up_ptr + col, eviction_policy="evict_first")
+        d_y = tl.load(d_y_ptr + col)
+        gate = tl.load(gate_ptr + col)
+        up = tl.load(up_ptr + col)
         d_gate, d_up = _gradients(d_y, gate, up)
-        tl.store(d_gate_ptr + col, d_gate.to(dtype))
-        tl.store(d_up_ptr + col, d_up.to(dtype))
+        tl.store(d_gate_ptr + col, d_gate.to(dtype), eviction_policy=HINT)
+        tl.store(d_up_ptr + col, d_up.to(dtype), eviction_policy=HINT)
     else:
         inside = start + col < N
         d_y = tl.load(d_y_ptr + col, mask=inside, other=0.0)
@@ -99,8 +100,9 @@ def _swiglu_backward_block(
 
 
 def swiglu_backward(
-    d_y: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, *, BLOCK: int, num_warps: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+    d_y: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, *,
+    BLOCK: int, STREAM: int, num_warps: int,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Launch one program for each block of each row."""
     M, N = gate.shape
     d_y, gate, up = (t if t.stride(1) == 1 else t.contiguous() for t in (d_y, gate, up))
@@ -113,7 +115,7 @@ def swiglu_backward(
     _swiglu_backward_block[(rows * triton.cdiv(width, BLOCK),)](
         d_y, gate, up, d_gate, d_up, width,
         d_y.stride(0), gate.stride(0), up.stride(0), d_gate.stride(0),
-        BLOCK=BLOCK, num_warps=num_warps,
+        BLOCK=BLOCK, HINT="evict_first" if STREAM else "", num_warps=num_warps,
     )  # fmt: skip
     return d_gate, d_up
 
@@ -124,8 +126,11 @@ UNIT = Unit(
     laws=(no_gradient_outgrows_its_bound,),
     kernel=swiglu_backward,
     space=Space(
-        {"BLOCK": (1024, 512, 2048, 4096), "num_warps": (4, 1, 2, 8, 16)},
-        rule={"BLOCK": "1024 if M * N >= 1048576 else 512"},
-        constraints=("BLOCK >= 128 * num_warps", "BLOCK <= 1024 * num_warps"),
+        {"BLOCK": (1024, 512, 2048), "STREAM": (0, 1), "num_warps": (4, 1, 2, 8)},
+        constraints=(
+            "BLOCK >= 128 * num_warps and BLOCK <= 1024 * num_warps",
+            # what fits in L2 may be wanted from there next
+            "STREAM == 0 or M * N * itemsize > 33554432",
+        ),
     ),
 )
