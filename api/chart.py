@@ -82,8 +82,9 @@ def _marks(points: Sequence[Point], top: float) -> Iterator[str]:
         title = f"<title>{point.name}</title>"
         yield _MARKS[point.kind].format(x=_x(index, len(points)), y=y, title=title)
     last = _WIDTH - _RIGHT
-    yield f'<text class="tick" x="{last}" y="{_HEIGHT - 4}">attempt {len(points)}</text>'
     yield f'<text class="tick first" x="{_LEFT}" y="{_HEIGHT - 4}">attempt 1</text>'
+    if len(points) > 1:
+        yield f'<text class="tick" x="{last}" y="{_HEIGHT - 4}">attempt {len(points)}</text>'
 
 
 def bar(share: float) -> Markup:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from api.forms import Fields, only
 from api.problems import Problem
 from api.requests import ExportAsked, JobAsked, ReviewAsked
+from kernel_library.job import Budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class JobForm:
     source: str = ""
     extra: str = ""
     candidate: str = ""
-    minutes: str = "5"
+    minutes: str = f"{Budget().seconds / 60:g}"
     llm: bool = True
 
     @classmethod

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import httpx
+
 from api.app import create_app
 from api.serve import make_server
 from api.settings import ApiSettings
@@ -123,6 +125,10 @@ ATTEMPTS = (
 REQUEST = {"filename": "rms_norm.py", "source": REFERENCE, "budget": {"seconds": 60}, "llm": True}
 
 
+JOB = {"filename": "rms_norm.py", "source": "def reference(x):\n    return x\n"}
+PROBLEM = "application/problem+json"
+
+
 class World(NamedTuple):
     """What was put in: ids of a job that runs, one that ended, one that failed, and an export."""
 
@@ -188,3 +194,31 @@ def serving(store: Store, settings: ApiSettings = SETTINGS) -> Iterator[str]:
             thread.join(20)
             store.close()
     assert not thread.is_alive(), "the server did not stop"
+
+
+class Served(NamedTuple):
+    """A populated store, the server over it, and a client that is no browser."""
+
+    store: Store
+    world: World
+    url: str
+    http: httpx.Client
+
+
+@contextmanager
+def a_world(folder: Path) -> Iterator[Served]:
+    store = new_store(folder)
+    world = populate(store)
+    with serving(store) as url, httpx.Client(base_url=url, timeout=20) as http:
+        yield Served(store, world, url, http)
+
+
+def is_problem(response: httpx.Response, status: int, kind: str) -> dict:
+    """The problem document that a response must be."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == PROBLEM
+    body = response.json()
+    assert (body["type"], body["status"]) == (f"/problems/{kind}", status)
+    assert body["title"] and body["detail"] and body["instance"] == response.url.path
+    assert "Traceback" not in response.text
+    return body
