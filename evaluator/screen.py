@@ -1,0 +1,188 @@
+"""The stages `parse` and `screen`: what can be said of a candidate from its text alone.
+
+This is feedback, not security: any rule here can be written around. What keeps a verdict honest is
+that the candidate's Python never meets the data, the clock or the answer. A rule earns its place
+by telling an author early what a later stage would reject in worse words.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+from evaluator.errors import CandidateError
+from kernel_library.candidate import Candidate
+from kernel_library.spec import OpSpec
+
+#: Kernels people write are 5 to 60 KiB; what is longer is data in disguise.
+LONGEST = 128 * 1024
+MODULES = frozenset(
+    {"torch", "triton", "math", "typing", "functools", "dataclasses", "__future__"}
+    | {"collections", "itertools", "operator", "enum"}
+)
+FORBIDDEN = frozenset(
+    {"exec", "eval", "compile", "open", "__import__", "globals", "locals", "breakpoint"}
+    | {"setattr", "delattr"}
+)
+#: Dunder names that ordinary launchers read.
+PLAIN_DUNDERS = frozenset({"__name__", "__doc__", "__init__", "__post_init__", "__all__"})
+#: torch attributes that do an op's work: allowed only by the op's `allows`, by their last name.
+LIBRARY = frozenset(
+    {"matmul", "mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "einsum", "conv1d", "conv2d"}
+    | {"conv3d", "linear", "softmax", "log_softmax", "layer_norm", "rms_norm", "tensordot"}
+    | {"scaled_dot_product_attention", "_scaled_mm", "_grouped_mm", "_int_mm", "cross_entropy"}
+)
+_JIT = ("jit", "triton.jit")
+Rule = Callable[[ast.AST, OpSpec], str | None]
+
+
+def parse(candidate: Candidate) -> ast.Module:
+    """The candidate's syntax tree. Raises `CandidateError` (stage "parse")."""
+    size = len(candidate.source.encode())
+    if size > LONGEST:
+        raise CandidateError(
+            "parse", f"the source has {size} bytes, at most {LONGEST} are read: leave data out"
+        )
+    try:
+        return ast.parse(candidate.source)
+    except SyntaxError as error:
+        raise CandidateError("parse", f"line {error.lineno or 1}: {error.msg}") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise CandidateError("parse", f"not Python: {error}") from error
+
+
+def screen(op: OpSpec, candidate: Candidate) -> None:
+    """Refuse what cannot pass later. Raises `CandidateError` (stage "parse" or "screen")."""
+    tree = parse(candidate)
+    findings = [*_shape(tree, op, candidate), *_lines(tree, op)]
+    if findings:
+        raise CandidateError("screen", "; ".join(dict.fromkeys(findings[:5])))
+
+
+def _shape(tree: ast.Module, op: OpSpec, candidate: Candidate) -> Iterator[str]:
+    """What the module as a whole lacks: its entry, its arguments, a kernel."""
+    functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+    entry = functions.get(candidate.entry)
+    if entry is None:
+        yield f"there is no function {candidate.entry!r} at the top level: define it"
+    else:
+        yield from _arguments(entry, op, candidate)
+    kernels = [f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and _is_kernel(f)]
+    if not kernels:
+        yield "there is no @triton.jit function: write the kernel in Triton"
+
+
+def _arguments(entry: ast.FunctionDef, op: OpSpec, candidate: Candidate) -> Iterator[str]:
+    """Whether `entry(*inputs, **options, **config)` can be called."""
+    args = entry.args
+    positional = [*args.posonlyargs, *args.args]
+    required = len(positional) - len(args.defaults)
+    named = {*op.options, *candidate.config}
+    takes = {a.arg for a in (*args.args[len(op.inputs) :], *args.kwonlyargs)}
+    call = f"line {entry.lineno}: {entry.name} is called with {', '.join(op.inputs)}"
+    if len(positional) < len(op.inputs) and args.vararg is None:
+        yield f"{call}, and takes {len(positional)}: add parameters"
+        return
+    unmet = [a.arg for a in positional[len(op.inputs) : required] if a.arg not in named]
+    unmet += [
+        a.arg
+        for a, default in zip(args.kwonlyargs, args.kw_defaults, strict=True)
+        if default is None and a.arg not in named
+    ]
+    if unmet:
+        yield f"{call}: nothing gives {', '.join(unmet)} a value: add a default"
+    extra = sorted(named - takes)
+    if extra and args.kwarg is None:
+        yield f"{call} and {', '.join(f'{n}=' for n in extra)}: add keyword parameters"
+
+
+def _is_kernel(function: ast.FunctionDef) -> bool:
+    names = [d.func if isinstance(d, ast.Call) else d for d in function.decorator_list]
+    return any(ast.unparse(name) in _JIT for name in names)
+
+
+def _lines(tree: ast.Module, op: OpSpec) -> Iterator[str]:
+    """What single lines do that a candidate has no need of."""
+    for node in ast.walk(tree):
+        for rule in RULES:
+            said = rule(node, op)
+            if said:
+                yield f"line {getattr(node, 'lineno', 1)}: {said}"
+
+
+def _imports(node: ast.AST, op: OpSpec) -> str | None:
+    match node:
+        case ast.Import(names=names):
+            found = [alias.name for alias in names]
+        case ast.ImportFrom(module=str(module), level=0):
+            found = [module]
+        case ast.ImportFrom():
+            return "there is no package to import from: keep everything in one file"
+        case _:
+            return None
+    other = [name for name in found if name.split(".")[0] not in MODULES]
+    return f"{other[0]} cannot be imported: use torch, triton and math" if other else None
+
+
+def _builtins(node: ast.AST, op: OpSpec) -> str | None:
+    match node:
+        case ast.Name(id=name, ctx=ast.Load()) if name in FORBIDDEN:
+            return f"{name} is not available: a launcher needs only tensors, sizes and launches"
+    return None
+
+
+def _dunders(node: ast.AST, op: OpSpec) -> str | None:
+    match node:
+        case ast.Attribute(attr=name) if _is_dunder(name) and name not in PLAIN_DUNDERS:
+            return f".{name} looks inside the interpreter: leave it out"
+    return None
+
+
+def _patches(node: ast.AST, op: OpSpec) -> str | None:
+    """Assignments to attributes of imported modules, as patched clocks are."""
+    targets: list[ast.expr] = []
+    match node:
+        case ast.Assign():
+            targets = node.targets
+        case ast.AugAssign() | ast.AnnAssign():
+            targets = [node.target]
+    for target in targets:
+        if isinstance(target, ast.Attribute) and _root(target) in ("torch", "triton", "tl"):
+            return f"{ast.unparse(target)} belongs to a library: do not assign to it"
+    return None
+
+
+def _library(node: ast.AST, op: OpSpec) -> str | None:
+    """Calls that do the op's work in a library, unless the op allows them."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name) as function):
+            path = ast.unparse(function)
+        case ast.BinOp(op=ast.MatMult()):
+            name, path = "matmul", "@"
+        case _:
+            return None
+    inside = path.startswith(("tl.", "triton.", "math."))
+    whole = path.startswith(("torch.ops.", "torch.nn.functional.", "F."))
+    if inside or _allowed(name, op) or not (whole or name in LIBRARY):
+        return None
+    return f"{path} does the work in a library, which this op does not allow: use a kernel"
+
+
+def _allowed(name: str, op: OpSpec) -> bool:
+    """`allows` spells aten ops (`mm`, `aten.mm`, `aten.mm.default`); matmul and linear are mm."""
+    allowed = {part for spelled in op.allows for part in spelled.split(".")}
+    return name in allowed or (name in ("matmul", "linear") and "mm" in allowed)
+
+
+def _is_dunder(name: str) -> bool:
+    return len(name) > 4 and name.startswith("__") and name.endswith("__")
+
+
+def _root(node: ast.Attribute) -> str:
+    inner: ast.expr = node
+    while isinstance(inner, ast.Attribute):
+        inner = inner.value
+    return inner.id if isinstance(inner, ast.Name) else ""
+
+
+RULES: tuple[Rule, ...] = (_imports, _builtins, _dunders, _patches, _library)
