@@ -13,8 +13,8 @@ import pytest
 import sqlalchemy
 from sqlalchemy.exc import OperationalError
 
-from kernel_library.store import Store
-from kernel_library.store.database import connect
+from kernel_library.store import Store, open_store
+from kernel_library.store.database import Database
 from kernel_library.store.tables import Table
 
 LOCAL = "postgresql+psycopg://postgres@127.0.0.1:5432/postgres"
@@ -54,16 +54,23 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         server.dispose()
 
 
-@pytest.fixture
-def store(url: str, tmp_path: Path, clock: Clock) -> Iterator[Store]:
-    """An empty store at head, whose clock is `clock`."""
-    store = Store(connect(url, clock), tmp_path / "artifacts")
+@pytest.fixture(scope="module")
+def engine(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlalchemy.Engine]:
+    """That database at head, with one cache of statements for all tests of a file."""
+    store = open_store(url, tmp_path_factory.mktemp("unused"))
     store.migrate()
+    yield store.database.engine
+    store.close()
+
+
+@pytest.fixture
+def store(engine: sqlalchemy.Engine, tmp_path: Path, clock: Clock) -> Store:
+    """An empty store, whose clock is `clock`."""
+    store = Store(Database(engine, clock), tmp_path / "artifacts")
     with store.database.write() as session:
         for table in reversed(Table.metadata.sorted_tables):
             session.execute(table.delete())
-    yield store
-    store.close()
+    return store
 
 
 def postgres() -> sqlalchemy.Engine:

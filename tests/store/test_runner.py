@@ -15,10 +15,10 @@ DUTY = Duty("w", ("optimize",), poll_seconds=0.01, lease_seconds=60)
 CANARY = "sk-canary-tl.load(x_ptr)"
 
 
-@pytest.fixture
-def url(tmp_path):
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
     """The runner is the same over either database; SQLite will do."""
-    return f"sqlite:///{tmp_path}/store.db"
+    return f"sqlite:///{tmp_path_factory.mktemp('store')}/store.db"
 
 
 def turn(store, perform):
