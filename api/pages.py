@@ -14,8 +14,7 @@ from api.forms import Fields, Form, only
 from api.models import parent_diff, points, told, verdict_page, why_not_acceptable
 from api.problems import Problem, problem_of
 from api.render import page
-from api.requests import check_job
-from api.routes.exports import check_kernels
+from api.requests import check_export, check_job
 from api.text import highlight_css
 from api.written import JobForm, decision_of, export_of
 from kernel_library.store import Store
@@ -112,13 +111,14 @@ def candidate_page(
 ) -> Response:
     """The candidate's page; with what was refused of a form, and what the form held."""
     view = store.candidate(digest, job)
+    readings = [each for each in store.candidates(view.job_id) if each.digest == digest]
     problem, form = refused or (None, {})
     return page(
         request, "candidate.html", problem.status if problem else 200,
-        view=view, candidate=view.attempt.candidate, told=verdict_page(view.attempt.verdict),
-        parent=parent_diff(store, view), against=why_not_acceptable(view.attempt.verdict),
-        error=problem.detail if problem else "", note=only(form, "note"),
-        reviewer=only(form, "reviewer"),
+        view=view, readings=readings, candidate=view.attempt.candidate,
+        told=verdict_page(view.attempt.verdict), parent=parent_diff(store, view),
+        against=why_not_acceptable(view.attempt.verdict), error=problem.detail if problem else "",
+        note=only(form, "note"), reviewer=only(form, "reviewer"),
     )  # fmt: skip
 
 
@@ -143,7 +143,7 @@ def kernel(
 def export(store: TheStore, form: Form) -> Response:
     """Have the chosen kernels built into a package."""
     asked = export_of(form)
-    check_kernels(store, asked.kernels)
+    check_export(asked, [kernel.name for kernel in store.kernels()])
     job, _ = store.submit("export", asked.package, asked.model_dump())
     return RedirectResponse(f"/jobs/{job.id}", 303)
 

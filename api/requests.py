@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Collection
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.problems import Problem
 from api.settings import ApiSettings
+from kernel_library.export.names import ExportError, check_package
 
 
 class Asked(BaseModel):
@@ -65,10 +67,20 @@ class ExportAsked(Asked):
     """Kernels of the library, by name, to be built into one package."""
 
     kernels: Annotated[list[str], Field(min_length=1, max_length=100)]
-    package: Annotated[
-        str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", max_length=64)
-    ]
+    package: str
     format: Literal["wheel"] = "wheel"
+
+
+def check_export(asked: ExportAsked, library: Collection[str]) -> None:
+    """Raises a `Problem` where a package may not be called that, or a kernel is not there."""
+    missing = sorted(set(asked.kernels) - set(library))
+    if missing:
+        raise Problem("unknown-kernel", f"Not in the library: {', '.join(missing)}.")
+    try:
+        check_package(asked.package)
+    except ExportError as error:
+        where = {"pointer": "/package", "detail": str(error)}
+        raise Problem("invalid", str(error), [where]) from None
 
 
 def check_job(asked: JobAsked, settings: ApiSettings) -> None:

@@ -68,5 +68,5 @@ def export_of(form: Fields) -> ExportAsked:
     try:
         return ExportAsked.model_validate(fields)
     except ValidationError:
-        detail = "Choose at least one kernel, and a package name of letters, digits, - and _."
+        detail = "Choose at least one kernel, and name the package."
         raise Problem("invalid", detail) from None

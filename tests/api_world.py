@@ -167,7 +167,7 @@ def populate(store: Store) -> World:
         store.add_attempt(lease, attempt)
     why = "The attempts were used up: the best reached 79 % of the roofline."
     store.finish(lease, Finished("winner", why, FAST.digest, ("no model was asked twice",)))
-    exported, _ = store.submit("export", "my-kernels", {"kernels": ["rms_norm"], "format": "wheel"})
+    exported, _ = store.submit("export", "my_kernels", {"kernels": ["rms_norm"], "format": "wheel"})
     lease, _ = store.claim(["export"], "worker-1", 600)
     wheel = "my_kernels-1.0-py3-none-any.whl"
     store.set_artifact(lease, store.put_artifact(b"a wheel", wheel), wheel)

@@ -196,6 +196,13 @@ def test_an_export_of_an_unknown_kernel_is_refused(served: Served):
     assert "rms_norm" not in body["detail"]
 
 
+@pytest.mark.parametrize("package", ["", "torch", "My-Kernels", "a b", "../a"])
+def test_an_export_under_a_name_that_cannot_be_is_refused(served: Served, package: str):
+    asked = {"kernels": ["rms_norm"], "package": package}
+    body = is_problem(served.http.post("/v1/exports", json=asked), 422, "invalid")
+    assert body["errors"][0]["pointer"] == "/package"
+
+
 def test_a_job_that_is_no_export_is_not_found_as_one(served: Served):
     is_problem(served.http.get(f"/v1/exports/{served.world.ended}"), 404, "not-found")
 

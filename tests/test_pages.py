@@ -17,11 +17,14 @@ from api_world import (
     WRONG,
     Served,
     a_world,
+    start,
+    timed,
 )
 
 from api.chart import Point, progress
 from api.models import verdict_page
 from api.text import diff, is_unseen, source_html, visible
+from kernel_library.job import Attempt
 from kernel_library.verdict import Measurement, Passed
 
 
@@ -71,6 +74,15 @@ def test_times_stand_beside_their_baselines_and_their_device(shown: Served):
     text = httpx.get(f"{shown.url}/candidates/{FAST.digest}").text
     for part in ("NVIDIA H200", "37.8", "83.1 %", "eager µs", "compile µs", "1.25×", "37.4–38.6"):
         assert part in text, part
+
+
+def test_a_winner_that_was_measured_again_shows_both_readings(served: Served):
+    job, lease = start(served.store)
+    for times in ((37.8, 41.5), (39.9, 42.0)):
+        view = served.store.add_attempt(lease, Attempt(FAST, timed(*times)))
+    text = httpx.get(f"{served.url}/candidates/{view.digest}?job={job}").text
+    assert "attempt 2" in text
+    assert re.findall(r"<td>(\d\d\.\d %)</td>", text) == ["79.3 %", "76.7 %"]
 
 
 def test_a_failed_job_shows_its_problem(shown: Served):

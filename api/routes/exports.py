@@ -7,7 +7,7 @@ from fastapi.responses import FileResponse
 
 from api.deps import Key, TheStore
 from api.problems import Problem
-from api.requests import ExportAsked
+from api.requests import ExportAsked, check_export
 from api.resources import ExportResource
 from api.routes.jobs import accept
 from kernel_library.store import Store
@@ -21,8 +21,8 @@ router = APIRouter(prefix="/v1/exports", tags=["exports"])
 def submit(
     asked: ExportAsked, response: Response, store: TheStore, key: Key = None
 ) -> ExportResource:
-    """Have a package built. Unknown kernels are refused here, not found missing later."""
-    check_kernels(store, asked.kernels)
+    """Have a package built. What cannot be is refused here, not found out later."""
+    check_export(asked, [kernel.name for kernel in store.kernels()])
     job, replayed = store.submit("export", asked.package, asked.model_dump(), key=key)
     accept(response, f"/v1/exports/{job.id}", replayed)
     return ExportResource.of(job)
@@ -43,13 +43,6 @@ def artifact(export_id: str, store: TheStore) -> FileResponse:
     path, filename = store.artifact(job.artifact)
     etag = {"etag": f'"{job.artifact}"'}
     return FileResponse(path, 200, etag, "application/octet-stream", filename=filename)
-
-
-def check_kernels(store: Store, names: list[str]) -> None:
-    """Raises a `Problem` that names the kernels which the library lacks."""
-    missing = sorted(set(names) - {kernel.name for kernel in store.kernels()})
-    if missing:
-        raise Problem("unknown-kernel", f"Not in the library: {', '.join(missing)}.")
 
 
 def known_export(export_id: str, store: Store) -> JobView:
