@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 
 import torch
+import torch._dynamo
+import torch._functorch.aot_autograd  # these two take 3.6 s: a zygote that imports this has them
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from evaluator.errors import ProblemError
