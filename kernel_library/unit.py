@@ -62,15 +62,21 @@ class Unit:
         """The kernel half of the file alone: what the agent sees, and what it writes back."""
         return keep_only(inspect.getsource(self.module), self.kernel.__name__)
 
-    def candidate(self, at: Workload | None = None, device: str | None = None) -> Candidate:
-        """The kernel half as a candidate, with the settings tuned for this device if there are."""
-        at = at or self.op.workloads[0]
+    def candidate(self, device: str | None = None) -> Candidate:
+        """The kernel half as a candidate: tuned for this device where it was, else by rule."""
+        table = tuned_table(self, device) if device else ()
+        measured = {str(row.dims) + str(row.dtypes) for row in table}
+        by_rule = tuple(
+            Tuned(at.dims, at.dtypes, self.space.default(space_names(self.op, at)))
+            for at in self.op.workloads
+            if str(at.dims) + str(at.dtypes) not in measured
+        )
         return Candidate(
             op=self.op.name,
             source=self.kernel_source,
             entry=self.kernel.__name__,
-            config=self.space.default(space_names(self.op, at)),
-            tuned=tuned_table(self, device) if device else (),
+            config=self.space.default(space_names(self.op, self.op.workloads[0])),
+            tuned=table + by_rule,
             proposer="library",
             why=f"the library's {self.op.name}",
         )

@@ -34,7 +34,7 @@ def main() -> None:
         os.chdir(room)
         for at in (at for at in unit.op.workloads if at.role == "measure"):
             config = unit.space.default(space_names(unit.op, at))
-            candidate = unit.candidate(at)
+            candidate = unit.candidate()
             (recording,) = record(unit.op, candidate, [(at, Case(0))], run_here, asked.arch)
             for kernel in recording.tape.kernels:
                 facts = {name: getattr(kernel, name) for name in kernel.__slots__}

@@ -1,4 +1,4 @@
-"""Imports point one way: api -> worker -> {agent, evaluator, seeds} -> kernel_library."""
+"""Imports point one way: cli -> api -> worker -> {agent, evaluator, seeds} -> kernel_library."""
 
 import ast
 import subprocess
@@ -15,6 +15,7 @@ MAY_IMPORT = {
     "agent": {"kernel_library"},
     "worker": {"kernel_library", "evaluator", "agent", "seeds"},
     "api": {"kernel_library", "worker"},
+    "cli": {"kernel_library", "evaluator", "agent", "seeds", "worker", "api"},
 }
 LONGEST_FILE = 300
 

@@ -18,6 +18,7 @@ from taped import (
     rows_recording,
     run_alone,
     scale_rows,
+    scale_rows_after,
     scale_rows_and_input,
     scale_rows_but_the_tail,
     scale_rows_for_ever,
@@ -56,6 +57,22 @@ CASE = Case(seed=7)
 
 def judged(recorded, at=AT, case=CASE, isolate=run_here):
     return check_replayed(rows_op(at), [Take(at, case, recorded)], isolate)
+
+
+def judged_in_a_graph_too(recorded, at=AT):
+    """Right when played, and the same bits when captured and replayed, as timing does."""
+    judged(recorded, at)
+    op = rows_op(at)
+    player = Player(op, recorded, "cuda")
+    bound = player.bind(draw(op, at, CASE, "cuda"))
+    bound.play()
+    finish(["kernel"], player.device)
+    (played,) = (tensor.clone() for tensor in bound.outputs())
+    arm = capture("kernel", [bound.play], Plan(1, 1))
+    bound.poison(0)
+    arm.graphs[0].replay()
+    torch.cuda.synchronize()
+    assert torch.equal(bound.outputs()[0], played)
 
 
 def h200(**faster) -> Device:
@@ -146,7 +163,7 @@ def test_copies_and_clones_between_launches_replay_right():
         "aten.clone.default", ({"view": 0},), {"memory_format": {"torch": "contiguous_format"}},
         (view,), (replace(view, buffer=2),),
     )  # fmt: skip
-    judged(recording(tensors, [clone, launch], [image]))
+    judged_in_a_graph_too(recording(tensors, [clone, launch], [image]))
 
 
 def test_a_cluster_of_two_replays_right():
@@ -158,7 +175,7 @@ def test_a_cluster_of_two_replays_right():
     second, two = launch_of(apply_sums, (M,), tensors, x, s, y, M, N, BLOCK=1024, num_ctas=2)
     assert second.num_ctas == 2
     zero = Call("aten.zero_.default", ({"view": 0},), {}, (View(2, 0, (M,), (1,), "float32"),), ())
-    judged(recording(tensors, [zero, first, second], [one, two]))
+    judged_in_a_graph_too(recording(tensors, [zero, first, second], [one, two]))
 
 
 def test_a_cooperative_launch_replays_right():
@@ -172,7 +189,21 @@ def test_a_cooperative_launch_replays_right():
     )  # fmt: skip
     assert launch.cooperative
     zero = Call("aten.zero_.default", ({"view": 0},), {}, (View(2, 0, (1,), (1,), "int32"),), ())
-    judged(recording(tensors, [zero, launch], [image]), at)
+    judged_in_a_graph_too(recording(tensors, [zero, launch], [image]), at)
+
+
+def test_a_dependent_launch_replays_right():
+    M, N = AT.dims["M"], AT.dims["N"]
+    x = torch.randn(M, N, device="cuda").bfloat16()
+    y, z = torch.empty_like(x), torch.empty_like(x)
+    tensors = [x, y, z]
+    first, one = launch_of(scale_rows, (M,), tensors, x, z, M, N, BLOCK=1024)
+    second, two = launch_of(
+        scale_rows_after, (M,), tensors, z, y, M, N, BLOCK=1024, launch_pdl=True
+    )
+    assert second.dependent
+    # normalising twice is normalising once, within rounding
+    judged_in_a_graph_too(recording(tensors, [first, second], [one, two]))
 
 
 @pytest.mark.parametrize("made", ["device", "host"])
@@ -191,7 +222,7 @@ def test_tensor_maps_replay_right(made):
         args = (scale_tiles_host, (M // ROWS,), [x, y], *maps, N)
     launch, image = launch_of(*args, ROWS=ROWS, BLOCK=N)
     assert (made == "device") == (launch.scratch_bytes > 0)
-    judged(recording([x, y], [launch], [image]), at)
+    judged_in_a_graph_too(recording([x, y], [launch], [image]), at)
 
 
 def test_a_race_gives_sane_times_and_checks_what_was_timed():
@@ -234,7 +265,7 @@ def test_a_seed_recorded_without_a_gpu_is_right_and_fast_on_one(unit):
     layouts = ("contiguous", "transposed", "step2", "expanded", "unaligned")
     points = [(at, replace(CASE, layout=each)) for at in checks for each in layouts]
     points.append((large, CASE))
-    tapes = record(op, unit.candidate(large), points, run_alone)
+    tapes = record(op, unit.candidate(), points, run_alone)
     takes = [Take(*point, tape) for point, tape in zip(points, tapes, strict=True)]
     checked = check_replayed(op, takes, run_alone)
     assert sum(c.cases for c in checked) == len(takes)

@@ -1,0 +1,1 @@
+"""The command line: the top of everything, so that one command can start what it needs."""

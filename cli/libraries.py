@@ -1,0 +1,79 @@
+"""`kernelwright library`: what is in it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.syntax import Syntax
+from rich.table import Table
+
+from cli.exits import escaped, exits, out
+from cli.render import show_verdict
+from kernel_library.codec import candidate_json, op_json, verdict_json
+from kernel_library.store.views import KernelView
+
+app = typer.Typer(help="The kernels: seeds, and what people have accepted.", no_args_is_help=True)
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+@app.command("list")
+def list_kernels(json: Json = False) -> None:
+    """List the latest version of each kernel."""
+    with exits():
+        kernels = _kernels()
+    if json:
+        out.print_json(data=[_summary(k) for k in kernels])
+        return
+    table = Table("kernel", "version", "from", "verdict", "what it is")
+    for k in kernels:
+        told = (k.doc or k.op.name).splitlines()[0]
+        verdict = k.verdict.kind if k.verdict else "not judged here"
+        table.add_row(k.name, str(k.version), k.origin, verdict, escaped(told))
+    out.print(table)
+
+
+@app.command("show")
+def show(name: str, json: Json = False) -> None:
+    """Show one kernel: its words, its source and its verdict."""
+    with exits():
+        found = next((k for k in _kernels() if k.name == name), None)
+        if found is None:
+            raise FileNotFoundError(f"there is no kernel {name!r}: see `kernelwright library list`")
+    if json:
+        whole = _summary(found) | {
+            "op": op_json.dump_python(found.op, mode="json"),
+            "candidate": candidate_json.dump_python(found.candidate, mode="json"),
+            "verdict": verdict_json.dump_python(found.verdict, mode="json")
+            if found.verdict
+            else None,
+        }
+        out.print_json(data=whole)
+        return
+    out.print(escaped(found.doc), highlight=False)
+    out.print(Syntax(found.candidate.source, "python", theme="ansi_light", line_numbers=True))
+    if found.verdict:
+        show_verdict(found.verdict, name)
+
+
+def _kernels() -> list[KernelView]:
+    """The store's kernels; a store that was never used gets the seeds first."""
+    from worker.settings import Settings
+
+    store = Settings().store()
+    try:
+        if not store.is_current():
+            from worker.working import stock
+
+            store.migrate()
+            stock(store)
+        return store.kernels()
+    finally:
+        store.close()
+
+
+def _summary(kernel: KernelView) -> dict[str, object]:
+    return {
+        "name": kernel.name, "version": kernel.version, "origin": kernel.origin,
+        "backward": kernel.backward, "digest": kernel.candidate_digest, "doc": kernel.doc,
+    }  # fmt: skip

@@ -1,0 +1,186 @@
+"""The judge's labs: with a GPU, candidates are recorded and replayed; without one, interpreted.
+
+A lab holds the zygotes and the secret from which hidden sizes and seeds follow; nothing that a
+candidate can reach holds either.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from random import Random
+
+import torch
+import triton
+
+from evaluator import matrix, screen
+from evaluator.evaluate import Lab, Recordings
+from evaluator.inputs import Case
+from evaluator.intake import export
+from evaluator.interpret.judge import check_interpreted
+from evaluator.isolate import Isolate
+from evaluator.matrix import INTERPRETED, REPLAYED, Budget, Point
+from evaluator.play.judge import check_replayed, time_replayed
+from evaluator.play.wire import Take
+from evaluator.record import record
+from evaluator.sandbox import Zygote
+from kernel_library.candidate import Candidate
+from kernel_library.device import Device
+from kernel_library.graph import Graph
+from kernel_library.spec import OpSpec, Workload
+from kernel_library.tape import Recording
+from kernel_library.verdict import Checked, Measurement, Record, SandboxLevel
+
+#: What a machine without a GPU compiles for: Hopper.
+DEFAULT_ARCH = 90
+INTERPRETER = ("torch", "torch._dynamo", "triton", "evaluator.interpret.job")
+PLAYER = ("torch", "triton", "evaluator.play.job")
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """The processes of one judge: for strangers' Python, for its interpreter, for the GPU."""
+
+    recorder: Isolate
+    interpreter: Isolate
+    player: Isolate
+    level: SandboxLevel
+
+
+@contextmanager
+def open_rooms() -> Iterator[Rooms]:
+    """The zygotes, each started when it is first asked, and all ended at the end."""
+    with ExitStack() as stack:
+        recorder = stack.enter_context(Zygote())
+        interpreter = stack.enter_context(Zygote(INTERPRETER, {"TRITON_INTERPRET": "1"}))
+        quiet = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+        player = stack.enter_context(Zygote(PLAYER, quiet, confined=False))
+        yield Rooms(recorder, interpreter, player, recorder.level)
+
+
+class Tapes:
+    """Recordings of the candidate in hand: each point once, all that are missing at once."""
+
+    def __init__(self, isolate: Isolate, arch: int) -> None:
+        self._isolate, self._arch = isolate, arch
+        self._digest, self._known = "", dict[str, Recording]()
+
+    def __call__(self, op: OpSpec, candidate: Candidate, points: Sequence[Point]) -> Recordings:
+        """A recording for each point, in order."""
+        if candidate.digest != self._digest:
+            self._digest, self._known = candidate.digest, {}
+        missing = {_key(p): p for p in points if _key(p) not in self._known}
+        if missing:
+            made = record(op, candidate, list(missing.values()), self._isolate, self._arch)
+            self._known |= dict(zip(missing, made, strict=True))
+        return tuple(self._known[_key(p)] for p in points)
+
+
+class Graphs:
+    """The reference's graphs, exported once for each workload of an op."""
+
+    def __init__(self, isolate: Isolate) -> None:
+        self._isolate = isolate
+        self._known: dict[str, dict[str, Graph]] = {}
+
+    def __call__(self, op: OpSpec, workloads: Sequence[Workload]) -> OpSpec:
+        """The op with a graph for each of the workloads."""
+        known = self._known.setdefault(op.digest, {})
+        known |= op.reference.graphs
+        filled = replace(op, reference=replace(op.reference, graphs=dict(known)))
+        filled = export(filled, workloads, self._isolate)
+        known |= filled.reference.graphs
+        return filled
+
+
+def interpreted_lab(rooms: Rooms, secret: int | None = None) -> Lab:
+    """A lab without a GPU: right or not on small data, compiled for sm_90, and no times."""
+    secret = secrets.randbits(62) if secret is None else secret
+    graphs, tapes = Graphs(rooms.recorder), Tapes(rooms.recorder, DEFAULT_ARCH)
+
+    def run(op: OpSpec, candidate: Candidate, points: Sequence[Point]) -> tuple[Checked, ...]:
+        whole = graphs(op, [at for at, _ in points])
+        return check_interpreted(whole, candidate, points, rooms.interpreter)
+
+    told = Record("interpreted", rooms.level, versions=versions(), checks=_checks(INTERPRETED))
+    return _lab(told, secret, INTERPRETED, tapes, run, lambda op, points, recordings: ())
+
+
+def replayed_lab(
+    rooms: Rooms, device: Device, arms: Sequence[str] = (), secret: int | None = None
+) -> Lab:
+    """A lab for a calibrated GPU. `arms` are the baselines that each candidate races."""
+    secret = secrets.randbits(62) if secret is None else secret
+    graphs, tapes = Graphs(rooms.recorder), Tapes(rooms.recorder, device.target.arch)
+
+    def run(op: OpSpec, candidate: Candidate, points: Sequence[Point]) -> tuple[Checked, ...]:
+        recordings = tapes(op, candidate, points)
+        whole = graphs(op, [at for at, _ in points])
+        return check_replayed(whole, _takes(points, recordings), rooms.player)
+
+    def measure(
+        op: OpSpec, points: Sequence[Point], recordings: Recordings
+    ) -> tuple[Measurement, ...]:
+        whole = graphs(op, [at for at, _ in points])
+        takes = _takes(points, recordings)
+        return time_replayed(whole, takes, device, rooms.player, arms)[0]
+
+    told = Record(
+        "replayed", rooms.level, device=device.name,
+        versions={**versions(), **device.versions}, checks=_checks(REPLAYED),
+    )  # fmt: skip
+    return _lab(told, secret, REPLAYED, tapes, run, measure)
+
+
+def _lab(
+    told: Record, secret: int, budget: Budget, tapes: Tapes,
+    run: Callable[[OpSpec, Candidate, Sequence[Point]], tuple[Checked, ...]],
+    measure: Callable[[OpSpec, Sequence[Point], Recordings], tuple[Measurement, ...]],
+) -> Lab:  # fmt: skip
+    def points(op: OpSpec, candidate: Candidate) -> Sequence[Point]:
+        settings = (candidate.config, *(row.config for row in candidate.tuned))
+        knobs = [value for setting in settings for value in setting.values()]
+        return matrix.matrix(op, candidate.source, secret, budget, hints=knobs)
+
+    def timed(op: OpSpec) -> Sequence[Point]:
+        random = Random(f"timed {secret}")
+        real = [at for at in op.workloads if at.role == "measure"]
+        return [(at, Case(random.getrandbits(31))) for at in real]
+
+    return Lab(
+        record_of=told,
+        screen=screen.screen,
+        smoke=lambda op: [matrix.smoke(op, secret)],
+        matrix=points,
+        timed=timed,
+        record=tapes,
+        run=run,
+        measure=measure,
+    )
+
+
+def versions() -> dict[str, str]:
+    """What the verdict depends on."""
+    return {"torch": torch.__version__, "triton": triton.__version__}
+
+
+def _checks(budget: Budget) -> tuple[str, ...]:
+    return (
+        f"{budget.seeds} seeds and {budget.hidden} hidden sizes a setting, from a secret",
+        "transposed, step-2, expanded and unaligned inputs",
+        "offset, large, tiny, mixed, zero, tied and infinite values",
+        "unwritten outputs poisoned, inputs guarded and compared after, repeats equal to the bit",
+    )
+
+
+def _takes(points: Sequence[Point], recordings: Recordings) -> list[Take]:
+    return [Take(at, case, tape) for (at, case), tape in zip(points, recordings, strict=True)]
+
+
+def _key(point: Point) -> str:
+    """What a recording depends on: sizes and memory layout, not values."""
+    at, case = point
+    spread = case.on if case.layout == "expanded" else 0
+    return f"{at} {case.layout} {spread}"

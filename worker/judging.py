@@ -1,0 +1,85 @@
+"""The judge of a worker process: its rooms, its device, and the two labs that use them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from evaluator.errors import LabError
+from evaluator.evaluate import Lab, evaluate
+from evaluator.isolate import Died
+from evaluator.labs import Rooms, interpreted_lab, open_rooms, replayed_lab
+from kernel_library.candidate import Candidate
+from kernel_library.codec import device_json
+from kernel_library.device import Device
+from kernel_library.spec import OpSpec
+from kernel_library.verdict import Verdict
+
+#: What each candidate of a job is raced against, and what its winner is.
+QUICK: tuple[str, ...] = ()
+FULL = ("eager", "compile", "max-autotune", "liger")
+CALIBRATE_SECONDS = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """`quick` judges every candidate, `full` the winner, beside every baseline that runs here."""
+
+    rooms: Rooms
+    device: Device | None
+    quick: Lab
+    full: Lab
+
+    def __call__(self, op: OpSpec, candidate: Candidate) -> Verdict:
+        """A quick verdict."""
+        return evaluate(op, candidate, self.quick)
+
+    def confirm(self, op: OpSpec, candidate: Candidate) -> Verdict:
+        """A verdict on hidden sizes and seeds of its own, with every baseline timed beside."""
+        return evaluate(op, candidate, self.full)
+
+
+@contextmanager
+def open_judge(device_path: Path, arms: tuple[str, ...] = FULL) -> Iterator[Judge]:
+    """A judge for this machine: replaying where there is a GPU, else interpreting.
+
+    Calibrates the GPU if that was never done. Raises LabError where the GPU cannot be measured.
+    """
+    with open_rooms() as rooms:
+        device = known_device(device_path) or (calibrate(rooms, device_path) if has_gpu() else None)
+        if device is None:
+            lab = interpreted_lab(rooms)
+            yield Judge(rooms, None, lab, lab)
+        else:
+            quick, full = replayed_lab(rooms, device, QUICK), replayed_lab(rooms, device, arms)
+            yield Judge(rooms, device, quick, full)
+
+
+def has_gpu() -> bool:
+    """Whether this process sees a CUDA GPU."""
+    return torch.cuda.is_available()
+
+
+def known_device(path: Path) -> Device | None:
+    """What was measured of this machine's GPU, if it is still the same GPU, driver and software."""
+    if not has_gpu() or not path.exists():
+        return None
+    device = device_json.validate_json(path.read_text())
+    same = device.name == torch.cuda.get_device_name(0)
+    return device if same and device.versions.get("torch") == torch.__version__ else None
+
+
+def calibrate(rooms: Rooms, path: Path) -> Device:
+    """Measure the GPU, and keep what was found. Raises LabError."""
+    outcome = rooms.player("evaluator.calibrate:main", b"", CALIBRATE_SECONDS)
+    if isinstance(outcome, Died):
+        raise LabError(f"the GPU could not be measured ({outcome.how}): {outcome.text}")
+    device = device_json.validate_json(outcome.body)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(device_json.dump_python(device, mode="json"), indent=2))
+    return device
