@@ -40,11 +40,11 @@ class Jobs(Part):
             return None
         with self.database.read() as session:
             job = session.scalar(select(Job).where(Job.key == key))
-        if job is None:
-            return None
-        if job.fingerprint != print_:
-            raise KeyConflict(f"this key made job {job.id} from another request: use a new key")
-        return job_view(job), True
+            if job is None:
+                return None
+            if job.fingerprint != print_:
+                raise KeyConflict(f"this key made job {job.id} from another request: use a new key")
+            return job_view(job), True
 
     def _new(
         self, kind: JobKind, name: str, request: Json, key: str | None, print_: str
@@ -62,27 +62,30 @@ class Jobs(Part):
             session.add(job)
             session.flush()
             self.record(session, job, "queued", {})
-        return job_view(job), False
+            return job_view(job), False
 
     def job(self, job_id: str) -> JobView:
         """A job as it stands. Raises NotFound."""
         with self.database.read() as session:
             job = session.get(Job, job_id)
-        if job is None:
-            raise NotFound(f"there is no job {job_id!r}")
-        return job_view(job)
+            if job is None:
+                raise NotFound(f"there is no job {job_id!r}")
+            return job_view(job)
 
     def jobs(
         self, *, kind: JobKind | None = "optimize", limit: int = 50, before: str | None = None
     ) -> list[JobView]:
-        """The newest jobs of a kind, or of both; `before` is the last id of the page before."""
+        """The newest jobs of a kind, or of both; `before` is the last id of the page before.
+
+        A list leaves each job's `op` out.
+        """
         newest = select(Job).order_by(Job.id.desc()).limit(limit)
         if kind is not None:
             newest = newest.where(Job.kind == kind)
         if before is not None:
             newest = newest.where(Job.id < before)
         with self.database.read() as session:
-            return [job_view(job) for job in session.scalars(newest)]
+            return [job_view(job, listed=True) for job in session.scalars(newest)]
 
     def cancel(self, job_id: str) -> JobView:
         """End a job that waits; ask a running one to stop; leave one that ended as it is."""
@@ -94,7 +97,7 @@ class Jobs(Part):
             elif job.status == "running" and not job.cancel_requested:
                 job.cancel_requested = True
                 self.record(session, job, "note", {"text": "asked to stop"})
-        return job_view(job)
+            return job_view(job)
 
     def events(self, job_id: str, after: int = 0, limit: int = 500) -> list[EventView]:
         """What happened to a job after a sequence number, in order; none for an unknown job."""

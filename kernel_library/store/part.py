@@ -52,8 +52,8 @@ def locked(session: Session, job_id: str) -> Job:
     return job
 
 
-def job_view(job: Job) -> JobView:
-    """The row as others see it: no lease, no key."""
+def job_view(job: Job, *, listed: bool = False) -> JobView:
+    """The row as others see it: no lease, no key. Within its session, for the op is read late."""
     return JobView(
         id=job.id,
         kind=job.kind,
@@ -70,7 +70,7 @@ def job_view(job: Job) -> JobView:
         attempts=job.attempts,
         cancel_requested=job.cancel_requested,
         problem=job.problem,
-        op=job.op,
+        op=None if listed else job.op,
         artifact=job.artifact,
         filename=job.filename,
     )

@@ -85,7 +85,8 @@ class Job(Table):
     faults: Mapped[int] = mapped_column(default=0)
     events: Mapped[int] = mapped_column(default=0)
 
-    op: Mapped[OpSpec | None] = mapped_column(AsJson(op_json))
+    # an op with its graphs takes tens of milliseconds to read: only who asks for it pays
+    op: Mapped[OpSpec | None] = mapped_column(AsJson(op_json), deferred=True)
     attempts: Mapped[int] = mapped_column(default=0)
     best: Mapped[str | None] = mapped_column(Words)
     best_rank: Mapped[float] = mapped_column(Double, default=0.0)

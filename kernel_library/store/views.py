@@ -27,9 +27,10 @@ Json = Mapping[str, object]
 class JobView:
     """A job as it stands. `version` is the sequence number of its last event.
 
-    `request` is what was submitted. `op` is there once the problem was read. `best` is the digest
-    of the best candidate so far, `attempts` how many were judged. `problem` (`title`, `detail`,
-    `where`) is there if the job failed. `artifact` is the SHA-256 of an export's wheel.
+    `request` is what was submitted. `op` is there once the problem was read, but not in a list of
+    jobs. `best` is the digest of the best candidate so far, `attempts` how many were judged.
+    `problem` (`title`, `detail`, `where`) is there if the job failed. `artifact` is the SHA-256 of
+    an export's wheel.
     """
 
     id: str

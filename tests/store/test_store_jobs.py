@@ -1,6 +1,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from sample import OP
 
 from kernel_library.store.errors import KeyConflict, NotFound
 
@@ -95,3 +96,13 @@ def test_any_text_can_be_kept_and_asked_for(store, text):
     assert store.submit("optimize", text, {"source": text}, key=text)[1]
     with pytest.raises(NotFound):
         store.job(text)
+
+
+def test_a_list_of_jobs_leaves_their_ops_out(store):
+    job, _ = store.submit("optimize", "a", {})
+    lease, _ = store.claim(["optimize"], "w", 60)
+    store.set_op(lease, OP)
+    assert store.jobs()[0].op is None
+    assert store.job(job.id).op == store.cancel(job.id).op == OP
+    store.release(store.renew(lease, 60))
+    assert store.job(job.id).op == OP
