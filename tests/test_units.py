@@ -1,0 +1,196 @@
+"""Every seed keeps its contract, and no contract is so loose that anything keeps it."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+import seeds
+from kernel_library.spec import Workload
+from kernel_library.unit import Unit, discover, space_names, tuned_table
+
+ROOT = Path(__file__).parent.parent
+UNITS = {unit.op.name: unit for unit in discover(seeds)}
+WITH_BACKWARD = [name for name, unit in UNITS.items() if unit.backward]
+MATMULS = [name for name, unit in UNITS.items() if unit.op.matmul_flops != "0"]
+#: sm_80 has no TMA, sm_90 has wgmma, sm_100 has tcgen05.
+SHARED_LIMIT = {80: 166912, 90: 232448, 100: 232448}
+
+
+def run(script: str, *arguments: str, **environment: str) -> list[dict]:
+    """What a script beside this file prints, one JSON object a line."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / script), *arguments],
+        env={**os.environ, **environment}, capture_output=True, text=True, timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@cache
+def interpreted(name: str) -> tuple[dict, ...]:
+    return tuple(run("run_unit.py", name, TRITON_INTERPRET="1"))
+
+
+def wrong(cases: tuple[dict, ...]) -> list[dict]:
+    """The cases that are not right to within a few roundings, in the right dtype, by every law."""
+    return [
+        case
+        for case in cases[:-1]
+        if not case["error"] <= case["bound"]
+        or case["dtypes"] != case["want_dtypes"]
+        or case["broken_laws"]
+    ]
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_kernel_matches_its_reference_and_laws_in_the_interpreter(name: str):
+    assert wrong(interpreted(name)) == []
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_zeros_do_not_pass(name: str):
+    assert all(case["error_of_zeros"] > case["bound"] for case in interpreted(name)[:-1])
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_no_rows_are_an_answer_too(name: str):
+    assert interpreted(name)[-1]["right"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", UNITS)
+def test_kernel_matches_its_reference_and_laws_on_the_gpu(name: str):
+    *cases, large, empty = run("run_unit.py", name, "--device", "cuda")
+    assert wrong((*cases, empty)) == []
+    assert large["error"] <= large["bound"]
+    assert empty["right"]
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_kernel_half_stands_alone(name: str):
+    source = UNITS[name].kernel_source
+    imports = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Import | ast.ImportFrom)]
+    assert {alias.name for node in imports for alias in node.names} <= {
+        "torch", "triton", "triton.language",
+    }  # fmt: skip
+    assert "reference" not in source
+    assert f"def {name}(" in source
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_the_untuned_setting_is_legal_everywhere(name: str):
+    op, space = UNITS[name].op, UNITS[name].space
+    sizes = [1, 2, 40, 1000, 4096, 40000, 131072]
+    points = [
+        Workload(dict.fromkeys(at.dims, size) | {"M": m}, {"T": dtype})
+        for at in op.workloads[:1]
+        for m in sizes
+        for size in sizes
+        for dtype in ("float32", "float16")
+    ]
+    names = [space_names(op, at) for at in (*op.workloads, *points)]
+    illegal = [n for n in names if not space.is_legal(space.default(n), n)]
+    assert illegal == []
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_tuned_settings_are_of_the_space(name: str):
+    unit = UNITS[name]
+    for row in tuned_table(unit, "NVIDIA H200"):
+        at = Workload(row.dims, row.dtypes, options=row.options)
+        assert row.config.keys() == unit.space.knobs.keys()
+        assert unit.space.is_legal(row.config, space_names(unit.op, at)), row
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_cost_is_positive(name: str):
+    for at in UNITS[name].op.workloads:
+        cost = UNITS[name].op.cost(at)
+        assert cost.bytes > 0
+        assert cost.flops > 0
+
+
+def cost_at(name: str, dtype: str, **dims: int) -> tuple[int, int, int]:
+    cost = UNITS[name].op.cost(Workload(dims, {"T": dtype}))
+    return cost.bytes, cost.flops, cost.matmul_flops
+
+
+def test_costs_worked_by_hand():
+    assert cost_at("rms_norm", "bfloat16", M=3, N=5) == (2 * (15 + 5 + 15), 60, 0)
+    assert cost_at("rms_norm_backward", "float32", M=3, N=5) == (4 * (15 * 3 + 5 * 2), 165, 0)
+    assert cost_at("softmax", "float16", M=3, N=5) == (60, 75, 0)
+    assert cost_at("swiglu_backward", "float32", M=3, N=5) == (300, 180, 0)
+    bytes_moved = 2 * (2 * 4 + 4 * 3 + 3 + 2 * 3)
+    assert cost_at("gemm", "bfloat16", M=2, N=3, K=4) == (bytes_moved, 12, 48)
+
+
+@pytest.mark.parametrize("name", WITH_BACKWARD)
+def test_backward_speaks_of_the_forwards_tensors(name: str):
+    ahead, back = UNITS[name].op, UNITS[UNITS[name].backward].op
+    gradients = {f"d_{output}" for output in ahead.outputs}
+    assert gradients <= back.inputs.keys() <= gradients | ahead.inputs.keys() | ahead.outputs.keys()
+    assert list(back.outputs) == [f"d_{name}" for name in ahead.inputs]
+    assert back.options == ahead.options
+
+
+def options_of(unit: Unit) -> list[dict]:
+    """The default options, and each other choice of one of them."""
+    default = {name: option.default for name, option in unit.op.options.items()}
+    return [default] + [
+        {**default, name: choice}
+        for name, option in unit.op.options.items()
+        for choice in option.choices or (0.5,)
+        if choice != option.default
+    ]
+
+
+@pytest.mark.parametrize("name", WITH_BACKWARD)
+def test_backward_agrees_with_autograd(name: str):
+    ahead, back = UNITS[name], UNITS[UNITS[name].backward]
+    rng = torch.Generator().manual_seed(1)
+    sizes = {"M": 5, "N": 11}
+    inputs = {
+        n: torch.randn(t.shape(sizes), generator=rng, dtype=torch.float64, requires_grad=True)
+        for n, t in ahead.op.inputs.items()
+    }
+    for options in options_of(ahead):
+        y = ahead.reference(*inputs.values(), **options)
+        d_y = torch.randn(y.shape, generator=rng, dtype=torch.float64)
+        want = torch.autograd.grad(y, list(inputs.values()), d_y)
+        held = {"d_y": d_y, "y": y.detach()} | {n: t.detach() for n, t in inputs.items()}
+        got = back.reference(*(held[n] for n in back.op.inputs), **options)
+        for g, w in zip((got,) if isinstance(got, torch.Tensor) else got, want, strict=True):
+            torch.testing.assert_close(g, w, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_reference_exports(name: str):
+    unit = UNITS[name]
+    at = next(at for at in unit.op.workloads if at.role == "measure")
+    args = [torch.empty(t.shape(unit.op.names(at)), device="meta") for t in unit.op.inputs.values()]
+
+    class Module(torch.nn.Module):
+        def forward(self, *tensors: torch.Tensor):
+            return unit.reference(*tensors, **unit.op.option_values(at))
+
+    graph = torch.export.export(Module(), tuple(args)).graph
+    assert any(node.op == "call_function" for node in graph.nodes)
+
+
+@pytest.mark.parametrize("arch", SHARED_LIMIT)
+@pytest.mark.parametrize("name", UNITS)
+def test_unit_compiles_without_a_gpu_and_without_spills(name: str, arch: int):
+    kernels = run("compile_unit.py", name, str(arch))
+    assert kernels
+    for kernel in kernels:
+        assert kernel["spills"] == 0, kernel
+        assert kernel["registers"] <= 65536 // (32 * kernel["num_warps"]), kernel
+        assert kernel["shared_bytes"] <= SHARED_LIMIT[arch], kernel
+        assert (kernel["matmul_instructions"] > 0) == (name in MATMULS), kernel
