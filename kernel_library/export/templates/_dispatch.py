@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from threading import Lock
@@ -83,7 +83,9 @@ def run(op: Op, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
     plan = planned(op, args, options)
     choice = _forced() or plan.choice
     if choice.path == "kernel":
-        with torch.cuda.device(plan.device):
+        # triton launches on the current device, whatever device the tensors are on
+        here = torch.cuda.current_device() == plan.device.index
+        with nullcontext() if here else torch.cuda.device(plan.device):
             result = kernel(op)(*args, **options, **choice.config)
     else:
         result = reference(op)(*args, **options)

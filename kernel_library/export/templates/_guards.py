@@ -28,6 +28,12 @@ class Call:
             yield from seen
 
 
+def arch(device: torch.device | str) -> str:
+    """What a CUDA device runs: `"sm_90"`."""
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"sm_{major}{minor}"
+
+
 def _unproven(op: Op, call: Call) -> str | None:
     return None if op.archs else "this kernel carries no verdict"
 
@@ -39,9 +45,8 @@ def _elsewhere(op: Op, call: Call) -> str | None:
     (device,) = devices
     if device.type != "cuda" or torch.version.hip:
         return f"tensors on {device}, the kernel is for {', '.join(op.archs)}"
-    major, minor = torch.cuda.get_device_capability(device)
-    arch = f"sm_{major}{minor}"
-    return None if arch in op.archs else f"{device} is {arch}, not {', '.join(op.archs)}"
+    mine = arch(device)
+    return None if mine in op.archs else f"{device} is {mine}, not {', '.join(op.archs)}"
 
 
 def _misfit(op: Op, call: Call) -> str | None:

@@ -9,7 +9,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 
 import torch
@@ -32,41 +32,50 @@ def main(argv: Sequence[str] | None = None) -> int:
     command.add_argument("--seed", type=int, default=0, help="of the random inputs")
     command.add_argument("--interpreted", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args(argv)
-    found = interpreted_here(asked.seed) if asked.interpreted else verify(asked.seed)
-    sys.stdout.write(_json(found) if asked.json else _table(found))
+    found = []
+    show = (lambda line: None) if asked.json else _say
+    show(_row("op", "check", "result", "what was seen"))
+    for finding in interpreted_here(asked.seed) if asked.interpreted else verify(asked.seed):
+        found.append(finding)
+        show(_row(finding.op or "(package)", finding.what, finding.status, finding.note))
+    show(", ".join(f"{name} {value}" for name, value in machine().items()))
+    show(verdict(found))
+    if asked.json:
+        _say(_json(found))
     return int(any(f.status == "failed" for f in found))
 
 
-def verify(seed: int = 0) -> list[Finding]:
-    """Everything that can be checked here. Stops at changed files: they are not run."""
+def verify(seed: int = 0) -> Iterator[Finding]:
+    """Everything that can be checked here, as it is found. Changed files are not run."""
     found = _checks.files()
+    yield from found
     if any(f.status == "failed" for f in found):
-        return [*found, Finding("", "ops", "unchecked", "not run, because files differ")]
+        yield Finding("", "ops", "unchecked", "not run, because files differ")
+        return
     device = "cuda:0" if torch.cuda.is_available() else "cpu"
     for name in names():
-        found += _op(load(name), seed, device)
+        yield from _op(load(name), seed, device)
     if device == "cpu":
-        found += interpreted_elsewhere(seed)
-    return found
+        yield from interpreted_elsewhere(seed)
 
 
-def _op(op: Op, seed: int, device: str) -> list[Finding]:
+def _op(op: Op, seed: int, device: str) -> Iterator[Finding]:
     checks: list[tuple[str, Callable[[], Finding]]] = [
         ("opcheck", lambda: _checks.registered(op, device)),
         ("correct", lambda: _checks.correct(op, seed, device)),
     ]
     if op.backward is not None:
         checks.append(("gradient", lambda: _checks.differentiable(op, seed, device)))
-    found = [_tried(op, what, check) for what, check in checks]
+    for what, check in checks:
+        yield _tried(op, what, check)
     if not op.archs:
-        found.append(Finding(op.name, "kernel", "unchecked", "no verdict, so it is never used"))
+        yield Finding(op.name, "kernel", "unchecked", "no verdict, so it is never used")
     elif device == "cpu":
         note = f"no GPU here; it is for {', '.join(op.archs)}"
-        found.append(Finding(op.name, "kernel on a GPU", "unchecked", note))
-    elif "kernel" not in found[1].note:
-        note = f"this GPU is not {', '.join(op.archs)}: only the reference ran"
-        found.append(Finding(op.name, "kernel on a GPU", "unchecked", note))
-    return found
+        yield Finding(op.name, "kernel on a GPU", "unchecked", note)
+    elif _checks.arch(device) not in op.archs:
+        note = f"this GPU is {_checks.arch(device)}, not {', '.join(op.archs)}: the reference ran"
+        yield Finding(op.name, "kernel on a GPU", "unchecked", note)
 
 
 def _tried(op: Op, what: str, check: Callable[[], Finding]) -> Finding:
@@ -127,13 +136,13 @@ def machine() -> dict[str, str]:
 
 def _json(found: Sequence[Finding]) -> str:
     body = {"verdict": verdict(found), "machine": machine(), "findings": list(map(asdict, found))}
-    return json.dumps(body, indent=1) + "\n"
+    return json.dumps(body, indent=1)
 
 
-def _table(found: Sequence[Finding]) -> str:
-    rows = [("op", "check", "result", "what was seen")]
-    rows += [(f.op or "(package)", f.what, f.status, f.note) for f in found]
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    lines = ["  ".join([*(row[i].ljust(widths[i]) for i in range(3)), row[3]]) for row in rows]
-    here = ", ".join(f"{name} {value}" for name, value in machine().items())
-    return "\n".join([*lines, here, verdict(found)]) + "\n"
+def _row(op: str, what: str, status: str, note: str) -> str:
+    return f"{op:<24} {what:<20} {status:<10} {note}"
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
