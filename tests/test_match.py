@@ -1,0 +1,142 @@
+"""An op is found in the library by what it computes, and called through a readable adapter."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from evaluator.intake import read
+from evaluator.isolate import run_here
+from evaluator.match import Match, adapt, same_function
+from kernel_library.candidate import Candidate
+from kernel_library.space import Tuned
+from kernel_library.spec import OpSpec, Option, Reference, Tensor, Workload, grid
+
+HEAD = "import torch\n\n"
+
+
+def library(name: str, inputs: dict, body: str, options: dict | None = None) -> OpSpec:
+    arguments = ", ".join([*inputs, *(["*", *options] if options else [])])
+    return OpSpec(
+        name=name,
+        inputs=inputs,
+        outputs={"y": Tensor("M N")},
+        options=options or {},
+        workloads=grid("M N", {"check": [(3, 127)]}, ("float32",)),
+        reference=Reference(f"{HEAD}def reference({arguments}):\n    return {body}\n"),
+    )
+
+
+RMS = library(
+    "rms_norm",
+    {"x": Tensor("M N"), "w": Tensor("N")},
+    "x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * (w + offset)",
+    {"eps": Option(1e-6), "offset": Option(0.0, (0.0, 1.0))},
+)
+SWIGLU = library(
+    "swiglu",
+    {"gate": Tensor("M N"), "up": Tensor("M N")},
+    "torch.nn.functional.silu(gate) * up",
+)
+SOFTMAX = library(
+    "softmax", {"x": Tensor("M N")}, "torch.softmax(x * scale, -1)", {"scale": Option(1.0)}
+)
+
+
+def problem(source: str) -> OpSpec:
+    return read("problem.py", HEAD + source, run_here).op
+
+
+def test_a_norm_spelled_otherwise_is_found_with_its_eps_and_its_order():
+    op = problem(
+        "def reference(scale, hidden):\n"
+        "    power = torch.pow(hidden, 2).mean(dim=-1, keepdim=True)\n"
+        "    return hidden / torch.sqrt(power + 1e-5) * (1 + scale)\n"
+        "INPUTS = [torch.randn(96), torch.randn(40, 96)]\n"
+    )
+    match = same_function(op, RMS, run_here)
+    assert match is not None
+    assert match.inputs == ("hidden", "scale")
+    assert match.options == {"eps": 1e-5, "offset": 1.0}
+    assert same_function(op, SWIGLU, run_here) is None
+
+
+def test_leading_axes_are_flattened_and_arguments_swapped_where_that_is_what_it_takes():
+    op = problem(
+        "def reference(up, gate):\n    return up * gate * torch.sigmoid(gate)\n"
+        "INPUTS = [torch.randn(4, 10, 300), torch.randn(4, 10, 300)]\n"
+    )
+    match = same_function(op, SWIGLU, run_here)
+    assert match is not None
+    assert (match.inputs, match.lead, match.axes["M"]) == (("gate", "up"), 2, "B*S")
+    kernel = Candidate(
+        "swiglu",
+        HEAD + "def swiglu(gate, up, *, BLOCK):\n"
+        "    assert gate.dim() == up.dim() == 2\n"
+        "    return torch.nn.functional.silu(gate) * up\n",
+        "swiglu",
+        {"BLOCK": 64},
+    )
+    adapted = adapt(match, op, kernel)
+    up, gate = torch.randn(2, 3, 5), torch.randn(2, 3, 5)
+    scope: dict = {}
+    exec(adapted.source, scope)
+    got = scope[adapted.entry](up, gate, **adapted.config)
+    torch.testing.assert_close(got, torch.nn.functional.silu(gate) * up)
+    assert (adapted.op, adapted.config) == ("problem", {"BLOCK": 64})
+
+
+def test_an_option_of_the_ops_own_is_passed_on():
+    op = problem(
+        "def reference(x, *, temperature=2.0):\n"
+        "    e = torch.exp(x * temperature - (x * temperature).amax(-1, keepdim=True))\n"
+        "    return e / e.sum(-1, keepdim=True)\n"
+        "INPUTS = [torch.randn(40, 96)]\n"
+    )
+    match = same_function(op, SOFTMAX, run_here)
+    assert match is not None
+    assert match.forwarded == {"scale": "temperature"}
+    source = adapt(match, op, Candidate("softmax", "", "softmax")).source
+    assert "def as_problem(x, *, temperature=2.0):" in source
+    assert "softmax(x, scale=temperature)" in source
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "torch.softmax(x, 0)",
+        "torch.softmax(x, -1) * 1.0001",
+        "torch.log_softmax(x, -1)",
+        "torch.softmax(x.tril(2), -1)",
+        "torch.full_like(x, 0.5)",
+    ],
+)
+def test_what_only_looks_alike_is_not_the_same(body):
+    op = problem(f"def reference(x):\n    return {body}\nINPUTS = [torch.randn(40, 96)]\n")
+    assert same_function(op, SOFTMAX, run_here) is None
+
+
+def test_a_function_that_ignores_its_inputs_matches_nothing():
+    ones = library("ones", {"x": Tensor("M N")}, "torch.ones_like(x)")
+    op = problem("def reference(x):\n    return x * 0 + 1\nINPUTS = [torch.randn(40, 96)]\n")
+    assert same_function(op, ones, run_here) is None
+
+
+def test_another_dtype_is_another_op():
+    op = problem("def reference(x):\n    return torch.softmax(x.float(), -1)\n"
+                 "INPUTS = [torch.randn(40, 96).half()]\n")  # fmt: skip
+    assert same_function(op, SOFTMAX, run_here) is None
+
+
+def test_tuned_settings_come_along_by_the_ops_own_axes():
+    row = Tuned({"M": 8, "N": 64}, {"T": "float32"}, {"BLOCK": 128})
+    kernel = Candidate("softmax", "", "softmax", {"BLOCK": 64}, (row,))
+    match = Match("softmax", ("x",), axes={"M": "rows", "N": "columns"}, dtypes={"T": "T"})
+    at = Workload({"rows": 8, "columns": 64}, {"T": "float32"}, "measure")
+    op = replace(SOFTMAX, inputs={"x": Tensor("rows columns")}, workloads=(at,), options={})
+    adapted = adapt(match, op, kernel)
+    assert adapted.config_at(at) == {"BLOCK": 128}
+    assert match.workload(op, at).dims == {"M": 8, "N": 64}
+    flattened = replace(match, axes={"M": "rows*columns", "N": "columns"})
+    assert adapt(flattened, op, kernel).config == {"BLOCK": 128}
+    assert adapt(flattened, op, kernel).tuned == ()
