@@ -214,6 +214,14 @@ def test_a_guard_says_why_a_call_does_not_take_the_kernel(package, tensor, optio
     assert (reason is None) if why is None else (why in str(reason))
 
 
+def test_only_a_kernel_judged_on_other_layouts_takes_them():
+    told = replace(SOFTMAX.verdict.record, checks=("transposed and expanded inputs",))
+    bent = replace(SOFTMAX, verdict=replace(SOFTMAX.verdict, record=told))
+    for kernel, strided in ((SOFTMAX, False), (bent, True)):
+        table = json.loads(tree([kernel], PACKAGE, "0.1")["tables/softmax.json"])
+        assert table["strided"] is strided
+
+
 def test_an_unjudged_kernel_is_never_taken(package: ModuleType):
     x = [torch.ones(3)]
     assert "no verdict" in package.explain("step", x, x, x).why
