@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from isolates import run_in_subprocess
+from isolates import run_in_fork
 
 from evaluator.errors import CandidateError, LabError
 from evaluator.graphs import trace
@@ -15,6 +15,7 @@ from evaluator.interpret.judge import check_interpreted
 from evaluator.isolate import Died, Done
 from evaluator.matrix import INTERPRETED, matrix, smoke
 from kernel_library.candidate import Candidate
+from kernel_library.graph import Graph, Node
 from kernel_library.spec import OpSpec, Reference, Tensor, Workload, grid
 
 HEAD = """
@@ -73,12 +74,22 @@ def gemm(a, b, *, BLOCK):
 )
 
 
-def exported(op: OpSpec, function, workloads) -> OpSpec:
+def with_graph(op: OpSpec, workloads, *nodes: Node) -> OpSpec:
+    """The op with one graph for all workloads: the last node's result is the output."""
+    graph = Graph(tuple(op.inputs), nodes, (nodes[-1].name,))
+    return replace(op, reference=Reference("", graphs={str(at): graph for at in workloads}))
+
+
+def traced(op: OpSpec, function) -> OpSpec:
     graphs = {
         str(at): trace(function, list(draw(op, at, Case(0), "cpu").values()), op.option_values(at))
-        for at in workloads
+        for at in op.workloads
     }
     return replace(op, reference=Reference("", graphs=graphs))
+
+
+TRUE_SOFTMAX = Node("y", "aten.softmax.int", ({"ref": "x"}, -1))
+TRUE_PRODUCT = Node("c", "aten.matmul.default", ({"ref": "a"}, {"ref": "b"}))
 
 
 def softmax_op(check, dtypes=("float32", "bfloat16")) -> OpSpec:
@@ -96,8 +107,8 @@ SMOKE = [smoke(SMALL)]
 POINTS = [*SMOKE, (AT, Case(1, poison=1)), (AT, Case(2, "transposed"))]
 
 
-def judge(source: str, points=POINTS, entry="softmax", isolate=run_in_subprocess, **limits):
-    op = exported(SMALL, lambda x: torch.softmax(x, -1), {str(at): at for at, _ in points}.values())
+def judge(source: str, points=POINTS, entry="softmax", isolate=run_in_fork, **limits):
+    op = with_graph(SMALL, [at for at, _ in points], TRUE_SOFTMAX)
     return check_interpreted(op, Candidate("softmax", source, entry), points, isolate, **limits)
 
 
@@ -110,10 +121,8 @@ def rejected(source: str, points=POINTS, **limits) -> CandidateError:
 def test_a_right_softmax_passes_the_whole_matrix():
     op = softmax_op([(1, 1), (5, 33)])
     points = [smoke(op), *matrix(op, SOFTMAX, 11, INTERPRETED)]
-    op = exported(op, lambda x: torch.softmax(x, -1), [at for at, _ in points])
-    checked = check_interpreted(
-        op, Candidate("softmax", SOFTMAX, "softmax"), points, run_in_subprocess
-    )
+    op = with_graph(op, [at for at, _ in points], TRUE_SOFTMAX)
+    checked = check_interpreted(op, Candidate("softmax", SOFTMAX, "softmax"), points, run_in_fork)
     assert {str(c.at) for c in checked} == {str(at) for at in op.workloads if at.role == "check"}
     assert sum(c.cases for c in checked) > 20
     assert all(c.error < 1e-2 for c in checked)
@@ -127,9 +136,9 @@ def test_a_bfloat16_product_comes_out_right_in_the_interpreter():
         grid("M N K", {"check": [(17, 33, 40)]}, ("bfloat16", "float16", "float32")),
     )
     points = [(at, case) for at in op.workloads for case in (Case(1), Case(2, "transposed"))]
-    op = exported(op, torch.matmul, op.workloads)
+    op = with_graph(op, op.workloads, TRUE_PRODUCT)
     found = check_interpreted(
-        op, Candidate("gemm", GEMM, "gemm", config={"BLOCK": 16}), points, run_in_subprocess
+        op, Candidate("gemm", GEMM, "gemm", config={"BLOCK": 16}), points, run_in_fork
     )
     assert [c.cases for c in found] == [2, 2, 2]
     assert all(c.error < 5e-3 for c in found)
@@ -165,8 +174,8 @@ def f(x, y):
         "f", {"x": tensor, "y": tensor}, {"o": tensor}, grid("N", {"check": [(50,)]}, ("bfloat16",))
     )
     points = [(at, Case(3)) for at in op.workloads]
-    op = exported(op, reference, op.workloads)
-    (found,) = check_interpreted(op, Candidate("f", source, "f"), points, run_in_subprocess)
+    op = traced(op, reference)
+    (found,) = check_interpreted(op, Candidate("f", source, "f"), points, run_in_fork)
     assert found.error < 0.02
 
 
@@ -185,8 +194,8 @@ def f(x, y):
         (("    return y", "    x.zero_()\n    return y"), "writes to input 'x', which"),
         (("mask=inside)\n", "mask=inside)\n    tl.store(x_ptr + 128, 0.0)\n"), "outside of"),
         (("x_ptr + row * x_row + col * x_col", "x_ptr + row * N + col"), "with transposed inputs"),
-        (("y.to(y_ptr", "z.to(y_ptr"), "line 16: raises NameError: .*z"),
-        (("    M, N", "    M, N, K"), "line 21: raises ValueError: not enough values"),
+        (("y.to(y_ptr", "z.to(y_ptr"), "line 15: raises NameError: .*z"),
+        (("    M, N", "    M, N, K"), "line 20: raises ValueError: not enough values"),
         (("def softmax", "raise SystemExit(0)\ndef softmax"), "raises SystemExit"),
         (("def softmax", "def hardmax"), "raises AttributeError.*softmax"),
     ],
@@ -226,7 +235,7 @@ def test_a_hidden_size_is_not_told():
     hidden = Workload({"M": 7, "N": 61}, {"T": "float32"})
     source = SOFTMAX.replace("    M, N = x.shape\n", "    M, N = x.shape\n    assert N == 40, N\n")
     found = rejected(source, [*SMOKE, (hidden, Case(1))])
-    assert found.reason == "line 23: raises AssertionError at a hidden size"
+    assert found.reason == "line 21: raises AssertionError at a hidden size"
     assert found.at is None
 
 
@@ -236,7 +245,7 @@ def test_a_hanging_candidate_is_stopped():
 
     def impatient(job, request, seconds):
         calls.append(seconds)
-        return run_in_subprocess(job, request, 8.0)
+        return run_in_fork(job, request, 8.0)
 
     found = rejected(source, isolate=impatient, seconds=1.0)
     assert found.reason == "takes more than 1 s a call when interpreted"
@@ -284,16 +293,16 @@ def sgd(p, g):
     lists = Tensor("S", "float32", count="2")
     at = Workload({"S": (5, 70)}, {})
     op = OpSpec("sgd", {"p": lists, "g": lists}, {}, (at,), mutates=("p",))
-    op = exported(op, reference, [at])
+    op = traced(op, reference)
     points = [(at, Case(1)), (at, Case(2, repeat=True))]
-    (found,) = check_interpreted(op, Candidate("sgd", source, "sgd"), points, run_in_subprocess)
+    (found,) = check_interpreted(op, Candidate("sgd", source, "sgd"), points, run_in_fork)
     assert found.cases == 2
     wrong = Candidate("sgd", source.replace("zip(p, g)", "zip(p[:1], g)"), "sgd")
     with pytest.raises(CandidateError, match=r"output 'p\[1\]' is off by"):
-        check_interpreted(op, wrong, points, run_in_subprocess)
+        check_interpreted(op, wrong, points, run_in_fork)
 
 
 def test_a_workload_that_was_not_exported_is_our_fault():
     op = replace(SMALL, reference=Reference(""))
     with pytest.raises(LabError, match="not been exported"):
-        check_interpreted(op, Candidate("softmax", SOFTMAX, "softmax"), SMOKE, run_in_subprocess)
+        check_interpreted(op, Candidate("softmax", SOFTMAX, "softmax"), SMOKE, run_in_fork)
