@@ -21,7 +21,7 @@ from evaluator.intake.costing import with_cost
 from evaluator.intake.exporting import export
 from evaluator.intake.sizes import points
 from evaluator.isolate import Isolate
-from kernel_library.formula import FormulaError, Value, names_in
+from kernel_library.formula import FormulaError, Value, evaluate, names_in
 from kernel_library.recipe import Index, Normal, Offsets, Recipe, Uniform
 from kernel_library.spec import DTYPES, OpSpec, Option, Reference, Role, Tensor, Workload
 
@@ -207,6 +207,8 @@ def _formula(definition: Definition, number: int, text: str) -> str:
     where = f"field 'constraints.{number}'"
     try:
         unknown = names_in(text) - definition.axes.keys()
+        if not unknown:
+            evaluate(text, dict.fromkeys(definition.axes, 1))
     except FormulaError as error:
         raise ProblemError(str(error), where) from error
     if unknown:

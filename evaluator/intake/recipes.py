@@ -57,11 +57,9 @@ def _of_floats(example: torch.Tensor) -> Recipe:
     # the fourth moment is 1.8 for even values and 3 for normal ones
     if values.numel() >= 64 and float(((values - mean) / std).pow(4).mean()) < 2.2:
         return Uniform(*_rounded(low, high))
-    return Normal() if _near(mean, 0, std) and _near(std, 1, std) else Normal(mean, std)
-
-
-def _near(value: float, to: float, spread: float) -> bool:
-    return abs(value - to) < 0.05 * max(spread, 1e-9)
+    # as near to the standard normal as a sample of this size can tell
+    slack = 0.02 + 4 * values.numel() ** -0.5
+    return Normal() if abs(mean) < slack and abs(std - 1) < slack else Normal(mean, std)
 
 
 def _rounded(low: float, high: float) -> tuple[float, float]:
@@ -85,7 +83,9 @@ def _of_integers(example: torch.Tensor, highs: Iterable[int]) -> Recipe:
     if _is_permutation(values):
         return Permutation()
     negative = values[values < 0]
-    if negative.numel() and int(negative.min()) != int(negative.max()):
+    # a label that counts for none is one value; small integers are numbers, not labels
+    several = bool(negative.numel()) and int(negative.min()) != int(negative.max())
+    if several or (negative.numel() and example.dtype.itemsize == 1):
         return Uniform(float(values.min()), float(values.max()))
     below = min((h for h in highs if h > int(values.max())), default=int(values.max()) + 1)
     if not negative.numel():

@@ -1,0 +1,329 @@
+"""A stranger's file becomes a contract, or an error that says where and what to do."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from evaluator.errors import LabError, ProblemError
+from evaluator.graphs import run
+from evaluator.inputs import Case, draw, flat
+from evaluator.intake import export, read
+from evaluator.intake.asking import JOB, ask
+from evaluator.intake.axes import formulas
+from evaluator.intake.recipes import recipe_of
+from evaluator.intake.wire import Ask
+from evaluator.isolate import Died, Done, run_here
+from kernel_library.codec import op_json
+from kernel_library.recipe import Index, Normal, Offsets, Permutation, Simplex, Uniform
+from kernel_library.spec import OpSpec, Option, Tensor, Workload
+
+ROOT = Path(__file__).parent.parent
+HEAD = "import torch\nfrom torch import nn\n\n"
+
+
+def problem(source: str) -> OpSpec:
+    return read("level1/12_My_Problem.py", HEAD + source, run_here).op
+
+
+def refused(source: str, path: str = "problem.py", extra: str | None = None) -> str:
+    with pytest.raises(ProblemError) as caught:
+        read(path, source, run_here, extra=extra)
+    return str(caught.value)
+
+
+def test_a_kernelbench_file_becomes_a_contract_with_parameters_as_inputs():
+    op = read("examples/rms_norm.py", (ROOT / "examples/rms_norm.py").read_text(), run_here).op
+    assert op.name == "rms_norm"
+    assert {name: t.axes for name, t in op.inputs.items()} == {
+        "hidden": "tokens width",
+        "scale": "width",
+    }
+    assert op.outputs == {"y": Tensor("tokens width")}
+    assert op.inputs["scale"].recipe == Normal(1.0, 0.02)
+    assert [at.dims for at in op.workloads if at.role == "measure"] == [
+        {"tokens": 8192, "width": 4096}
+    ]
+    checks = [at for at in op.workloads if at.role == "check"]
+    assert {at.dtypes["T"] for at in checks} == {"float32", "float16", "bfloat16"}
+    assert all(max(at.dims.values()) < 300 for at in checks)
+    assert op.cost(op.workloads[-1]).bytes == 2 * (2 * 8192 * 4096 + 4096)
+    for at in checks:
+        hidden, scale = flat(draw(op, at, Case(seed=1), "cpu"))
+        [y] = run(op.reference.graphs[str(at)], [hidden, scale], widen=True)
+        power = hidden.double().pow(2).mean(-1, keepdim=True)
+        truth = hidden.double() / (power + 1e-6).sqrt() * scale.double()
+        torch.testing.assert_close(y, truth, rtol=1e-12, atol=1e-12)
+    assert op_json.validate_json(op_json.dump_json(op)) == op
+
+
+def test_the_reference_of_a_model_stands_alone():
+    op = problem("""
+class Model(nn.Module):
+    def __init__(self, wide, factor):
+        super().__init__()
+        self.linear = nn.Linear(wide, 48)
+        self.bn = nn.BatchNorm1d(48)
+        self.factor = factor
+
+    def forward(self, x, power: float):
+        return torch.relu(self.bn(self.linear(x))) ** power * self.factor
+
+def get_inputs():
+    return [torch.rand(32, 64), 2.0]
+
+def get_init_inputs():
+    return [64, 3.0]
+""")
+    assert list(op.inputs)[:3] == ["x", "linear_weight", "linear_bias"]
+    assert op.inputs["x"].recipe == Uniform(0.0, 1.0)
+    assert op.options == {"power": Option(2.0)}
+    assert op.mutates == ()
+    scope: dict = {}
+    exec(op.reference.source, scope)
+    args = flat(draw(op, op.workloads[0], Case(seed=1), "cpu"))
+    [want] = run(op.reference.graphs[str(op.workloads[0])], args)
+    torch.testing.assert_close(scope["reference"](*args, power=2.0), want)
+
+
+def test_a_size_that_the_reference_insists_on_is_a_number():
+    op = problem("""
+def reference(x, w):
+    return nn.functional.layer_norm(x, (48,), w)
+
+INPUTS = [torch.randn(16, 48), torch.randn(48)]
+""")
+    assert {name: t.axes for name, t in op.inputs.items()} == {"x": "M 48", "w": "48"}
+    assert op.outputs == {"y": Tensor("M 48")}
+    assert all(at.dims.keys() == {"M"} for at in op.workloads)
+
+
+def test_heads_keep_a_multiple():
+    op = problem("""
+def reference(x):
+    return x.view(x.shape[0], -1, 8).flip(-1).reshape(x.shape)
+
+INPUTS = [torch.randn(20, 64)]
+""")
+    assert op.inputs["x"].axes == "M N"
+    assert op.constraints == ("N % 8 == 0",)
+    assert all(at.dims["N"] % 8 == 0 for at in op.workloads)
+
+
+def test_options_targets_and_a_scalar_output_are_read_from_a_plain_file():
+    op = problem("""
+def reference(logits, target, *, ignored=-100):
+    return nn.functional.cross_entropy(logits, target, ignore_index=ignored)
+
+def get_inputs():
+    target = torch.randint(0, 500, (64,))
+    target[::4] = -100
+    return {"logits": torch.randn(64, 500), "target": target}
+""")
+    assert op.options == {"ignored": Option(-100)}
+    assert op.inputs["target"] == Tensor("M", "int64", Index("N", ignored=-100, share=0.25))
+    assert op.outputs == {"y": Tensor("")}
+    assert op.cost(op.workloads[-1]).bytes == 64 * 500 * 4 + 64 * 8 + 4
+
+
+def test_inputs_written_in_place_and_lists_are_read():
+    op = problem("""
+def reference(params, grads, *, lr=0.1):
+    for p, g in zip(params, grads):
+        p.sub_(g, alpha=lr)
+
+def get_inputs():
+    return [[torch.randn(40), torch.randn(7)], [torch.randn(40), torch.randn(7)]]
+""")
+    assert (op.mutates, op.outputs) == (("params",), {})
+    assert op.inputs["params"] == Tensor("N", count="2")
+    assert op.flops == "sum(N)"
+    assert op.cost(op.workloads[-1]).bytes == 3 * 47 * 4
+
+
+def test_gigabytes_of_example_are_never_made_and_cuda_is_not_needed():
+    op = problem("""
+def get_inputs():
+    return [torch.rand(1 << 20, 1 << 17, device="cuda")]
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x * torch.arange(x.shape[1], device="cuda", dtype=x.dtype)
+""")
+    assert op.inputs["x"] == Tensor("M N", recipe=Uniform(0.0, 1.0))
+    assert op.workloads[-1].dims == {"M": 1 << 20, "N": 1 << 17}
+
+
+def test_a_definition_and_its_workloads_are_read():
+    text = (ROOT / "examples/softmax.json").read_text()
+    lines = (ROOT / "examples/softmax.jsonl").read_text()
+    op = read("softmax.json", text, run_here, extra=lines).op
+    measured = [at.dims for at in op.workloads if at.role == "measure"]
+    assert measured == [{"N": 4096, "M": 8192}, {"N": 4096, "M": 131072}]
+    assert op.constraints == ("N == 4096",)
+    assert op.cost(op.workloads[-1]).bytes == 2 * 4 * 4096 * 131072
+    x = torch.randn(3, 4096)
+    [y] = run(op.reference.graphs[str(op.workloads[0])], [x], widen=True)
+    torch.testing.assert_close(y, torch.softmax(x.double(), -1))
+
+
+def test_a_unit_gives_its_contract_and_its_kernel():
+    source = (ROOT / "seeds/softmax.py").read_text()
+    found = read("softmax.py", source, run_here)
+    assert found.op.name == "softmax"
+    assert found.candidate is not None
+    assert "triton.jit" in found.candidate.source
+    assert "def reference" not in found.candidate.source
+    at = found.op.workloads[0]
+    assert str(at) in export(found.op, [at], run_here).reference.graphs
+
+
+DEFINITION = json.loads((ROOT / "examples/softmax.json").read_text())
+
+
+def definition(**changes: object) -> str:
+    return json.dumps({**DEFINITION, **changes})
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("def f(:\n", ["line 1", "not Python"]),
+        ("x = 1\x00", ["not Python"]),
+        ("x = 1\n" * 2_000_000, ["12000000 bytes", "262144"]),
+        ("import torch\n", ["`Model`", "`reference`"]),
+        ("class Model: pass\n", ["get_inputs"]),
+        ("def reference(x): return x\n", ["example inputs"]),
+        ("import nothing_known\ndef reference(x): return x\nINPUTS = []\n",
+         ["line 1", "nothing_known"]),
+        ("def reference(x): return x\nINPUTS = [3]\n", ["no tensor"]),
+        ("def reference(x): return x\nINPUTS = [object()]\n", ["'x'", "object"]),
+        ("def reference(x): return x\nINPUTS = 7\n", ["get_inputs", "int"]),
+        ("import torch\ndef reference(x): return x\nINPUTS = [torch.ones(2)] * 2\n",
+         ["does not fit"]),
+        ("import torch\n\ndef reference(x):\n    y = x + 1\n    raise ValueError('too bad')\n"
+         "INPUTS = [torch.randn(4)]\n", ["line 5", "too bad"]),
+        ("import torch\ndef reference(x):\n    return x if x.sum() > 0 else -x\n"
+         "INPUTS = [torch.randn(4)]\n", ["line 3", "depends on values"]),
+        ("import torch\ndef reference(x): return x.real\n"
+         "INPUTS = [torch.randn(4, dtype=torch.complex64)]\n", ["'x'", "complex64"]),
+        ("import torch\ndef reference(x): return torch.rand_like(x)\nINPUTS = [torch.ones(4)]\n",
+         ["random numbers"]),
+        ("import torch\ndef reference(x): return 3\nINPUTS = [torch.ones(4)]\n", ["returns 3"]),
+        ("{", ["Definition"]),
+        (definition(surprise=1), ["surprise"]),
+        (definition(inputs={"x": {"shape": ["M"], "dtype": "float3"}}), ["inputs.x", "float3"]),
+        (definition(inputs={"x": {"shape": ["Q"], "dtype": "float32"}}), ["inputs.x", "'Q'"]),
+        (definition(inputs={"x": {"shape": ["M"], "dtype": "int64"}}), ["inputs.x", "x < AXIS"]),
+        (definition(reference="def run(:"), ["reference", "line 1"]),
+        (definition(reference="x = 1"), ["`run`"]),
+        (definition(constraints=["M.real > 2"]), ["constraints.0"]),
+        (definition(outputs={"y": {"shape": ["N", "M"], "dtype": "float32"}}), ["contract says"]),
+    ],
+)  # fmt: skip
+def test_a_bad_problem_is_refused_with_the_place_and_the_reason(source, says):
+    message = refused(source)
+    for part in says:
+        assert part in message, message
+    assert len(message) < 2000
+
+
+def test_a_workload_that_reads_files_is_refused_by_its_line():
+    line = {"axes": {"M": 2}, "inputs": {"x": {"type": "safetensors", "path": "/etc/passwd",
+            "tensor_key": "x"}}}  # fmt: skip
+    assert "workloads line 1" in refused(definition(), "d.json", json.dumps(line))
+
+
+@pytest.mark.parametrize(
+    ("died", "says"),
+    [
+        (Died("timeout", ""), "did not finish in 60 s"),
+        (Died("killed", ""), "killed"),
+        (Died("overflow", ""), "too large"),
+        (Died("raised", "", "SystemExit"), "SystemExit"),
+    ],
+)
+def test_a_job_that_dies_of_the_strangers_code_is_the_problems_fault(died, says):
+    with pytest.raises(ProblemError, match=says):
+        read("p.py", "def reference(x): pass\nINPUTS = 1\n", lambda *_: died)
+
+
+def test_a_job_that_dies_of_ours_is_our_fault():
+    with pytest.raises(LabError):
+        read(
+            "p.py", "def reference(x): pass\nINPUTS = 1\n", lambda *_: Died("raised", "", "OSError")
+        )
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"kind": "exports", "each": []}', b"\xff"])
+def test_a_forged_reply_is_refused(body):
+    with pytest.raises(ProblemError):
+        read("p.py", "def reference(x): pass\nINPUTS = 1\n", lambda *_: Done(body))
+
+
+def test_the_strangers_code_is_not_run_outside_the_job():
+    asked = []
+
+    def isolate(job: str, request: bytes, seconds: float) -> Died:
+        asked.append((job, seconds))
+        return Died("timeout", "")
+
+    refusing = "raise SystemError\ndef reference(x): pass\nINPUTS = 1\n"
+    with pytest.raises(ProblemError):
+        read("p.py", refusing, isolate)
+    assert asked == [(JOB, 60.0)]
+
+
+def test_a_reference_that_breaks_its_contract_is_refused():
+    op = OpSpec(
+        "op", {"x": Tensor("M")}, {"y": Tensor("M")},
+        (Workload({"M": 3}, {"T": "float32"}),),
+    )  # fmt: skip
+    for body, says in (("x.add_(1)", "mutates"), ("x[1:] + 1", "contract says")):
+        source = f"def reference(x):\n    return {body}\n"
+        bad = op_json.validate_python({**op_json.dump_python(op), "reference": {"source": source}})
+        with pytest.raises(ProblemError, match=says):
+            export(bad, bad.workloads, run_here)
+
+
+@pytest.mark.parametrize(
+    ("example", "recipe"),
+    [
+        (torch.linspace(-1, 3, 1000), Uniform(-1.0, 3.0)),
+        (torch.tensor([[0.25, 0.75], [0.5, 0.5]]), Simplex()),
+        (torch.zeros(9), Normal()),
+        (torch.tensor([0.0, 1.0, 1.0]), Index("2")),
+        (torch.tensor([0, 5, 9, 20]), Offsets("20")),
+        (torch.tensor([[2, 0, 1], [1, 2, 0]]), Permutation()),
+        (torch.tensor([3, 1, 4]), Index("5")),
+        (torch.tensor([3, -100, 4]), Index("5", ignored=-100, share=1 / 3)),
+        (torch.tensor([-128, 5, 127], dtype=torch.int8), Uniform(-128.0, 127.0)),
+        (torch.tensor([True, False, True, True]), Uniform(0.0, 0.75)),
+    ],
+)
+def test_recipes_are_read_off_examples(example, recipe):
+    assert recipe_of("x", example) == recipe
+
+
+def test_the_bound_of_randint_is_the_bound():
+    assert recipe_of("x", torch.tensor([3, 1, 4]), {1000, 4, 7}) == Index("7")
+
+
+@pytest.mark.parametrize(
+    ("seen", "formula"),
+    [
+        ([({"H": 64}, 32), ({"H": 61}, 31), ({"H": 5}, 3)], "(H+1)//2"),
+        ([({"M": 4, "N": 6}, 24), ({"M": 5, "N": 6}, 30)], "6*M"),
+        ([({"M": 4, "N": 6}, 24), ({"M": 5, "N": 7}, 35)], "M*N"),
+        ([({"M": 4, "N": 6}, 10), ({"M": 5, "N": 7}, 12)], "M+N"),
+        ([({"H": 9, "K": 3}, 7), ({"H": 9, "K": 5}, 5)], "H-K+1"),
+    ],
+)
+def test_output_sizes_become_formulas(seen, formula):
+    assert formulas(seen)[0] == formula
+
+
+def test_a_stranger_cannot_answer_for_another_task():
+    with pytest.raises(ProblemError):
+        ask(lambda *_: Done(b"[]"), Ask("plain", "p.py", ""))
