@@ -131,12 +131,12 @@ def _draw_each(
 
 def _lay(values: torch.Tensor, spot: Place) -> torch.Tensor:
     """The values in a buffer of their own at this place."""
-    dtype = values.dtype
+    dtype, device = values.dtype, values.device
+    if spot == place(tuple(values.shape), "contiguous"):
+        return values.contiguous()
+    wide = torch.float32 if dtype.is_floating_point else dtype
     gap = float("nan") if dtype.is_floating_point else _largest(dtype)
-    buffer = torch.full(
-        (spot.room,), gap, dtype=torch.float32 if dtype.is_floating_point else dtype
-    )
-    buffer = buffer.to(values.device).to(dtype)
+    buffer = torch.full((spot.room,), gap, dtype=wide, device=device).to(dtype)
     buffer.as_strided(values.shape, spot.stride, spot.offset).copy_(values)
     return buffer.as_strided(spot.shape, spot.stride, spot.offset)
 
