@@ -12,6 +12,7 @@ from evaluator.errors import CandidateError, LabError
 from evaluator.graphs import trace
 from evaluator.inputs import Case, draw
 from evaluator.interpret.judge import check_interpreted
+from evaluator.interpret.wire import Answer, Result, Returned, answer_json, pack
 from evaluator.isolate import Died, Done
 from evaluator.matrix import INTERPRETED, matrix, smoke
 from kernel_library.candidate import Candidate
@@ -266,6 +267,25 @@ def test_a_hanging_candidate_is_stopped():
 def test_a_lost_job_is_somebodys_fault(reply, error, reason):
     with pytest.raises(error, match=reason):
         judge(SOFTMAX, isolate=lambda job, request, seconds: reply)
+
+
+@pytest.mark.parametrize(
+    ("results", "blob", "reason"),
+    [
+        ((), b"", "left calls unanswered"),
+        ((Result((Returned((3, 40), "float32"),)),), b"1234", "half an answer"),
+        ((Result((Returned((-3, -40), "float32"),)),), bytes(480), "half an answer"),
+        ((Result((Returned((0, 1 << 70), "float32"),)),), b"", "half an answer"),
+        ((Result((Returned((3, 40), "complex64"),)),), bytes(960), "half an answer"),
+        ((Result((Returned((3, 40), "float32"),)),), bytes(480), "off by"),
+        ((Result((Returned((0,), "float32"),)),), b"", "wrong shape"),
+        ((Result(),), b"", "returned 0 outputs"),
+    ],
+)
+def test_an_answer_is_a_strangers_word(results, blob, reason):
+    forged = pack(answer_json.dump_json(Answer(results)), [blob])
+    with pytest.raises(CandidateError, match=reason):
+        judge(SOFTMAX, isolate=lambda job, request, seconds: Done(forged))
 
 
 def test_inputs_written_in_place_are_outputs():

@@ -18,6 +18,8 @@ from kernel_library.formula import Value
 from kernel_library.spec import DTYPES, ITEMSIZE
 
 T = TypeVar("T")
+#: No axis of an answer is longer; torch refuses sizes beyond 2^63 in a way of its own.
+LONGEST = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ def tensors(returned: Sequence[Returned], blobs: memoryview) -> tuple[list[torch
     made: list[torch.Tensor] = []
     at = 0
     for one in returned:
-        if one.dtype not in DTYPES or any(n < 0 for n in one.shape):
+        if one.dtype not in DTYPES or not all(0 <= n <= LONGEST for n in one.shape):
             raise ValueError(f"no tensor is {one.dtype!r} of shape {one.shape}")
         size = prod(one.shape) * ITEMSIZE[one.dtype]
         if at + size > len(blobs):
