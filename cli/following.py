@@ -63,13 +63,10 @@ def follow(store: Store, job_id: str, say: Say, ended: Event) -> Thread:
 
 
 def stream(lines: Iterable[str]) -> Iterator[tuple[str, dict[str, object]]]:
-    """Kinds and data of a text/event-stream, up to the event that ends the job."""
-    kind = ""
+    """Kinds and data of a job's text/event-stream, up to the event that ends the job."""
     for text in lines:
-        if text.startswith("event:"):
-            kind = text.removeprefix("event:").strip()
-        elif text.startswith("data:"):
-            data = json.loads(text.removeprefix("data:"))
-            yield kind, data.get("data", data)
-            if kind in ENDED:
+        if text.startswith("data:"):
+            event = json.loads(text.removeprefix("data:"))
+            yield event["kind"], event["data"]
+            if event["kind"] in ENDED:
                 return

@@ -44,5 +44,5 @@ def exported(store: Store, name: str) -> Exported:
 def _review(store: Store, kernel: KernelView) -> Review | None:
     if kernel.origin == "seed":
         return None
-    review = store.candidate(kernel.candidate_digest).review
+    review = store.candidate(kernel.candidate_digest, kernel.job_id).review
     return Review(review.reviewer, review.at.isoformat(), review.note) if review else None
