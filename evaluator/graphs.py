@@ -87,7 +87,7 @@ def _only_reads(target: object) -> bool:
         isinstance(target, torch._ops.OpOverload)
         and not target._schema.is_mutable
         and torch.Tag.maybe_aliasing_or_mutating not in target.tags
-        and "_norm" not in str(target).replace("layer_norm", "").replace("rms_norm", "")
+        and not any(name in str(target) for name in ("batch_norm", "instance_norm"))
     )
 
 

@@ -13,12 +13,12 @@ from evaluator.intake.wire import (
     Exported,
     Exports,
     Failure,
+    Meta,
     Reply,
     Slot,
     ask_json,
     reply_json,
 )
-from evaluator.intake.wire import Meta as Meta
 from evaluator.isolate import Died, Isolate
 from kernel_library.spec import OpSpec, Workload
 
@@ -47,7 +47,9 @@ def _blame(died: Died) -> Exception:
     if died.how == "overflow":
         return ProblemError("the reference's graph is too large: split the problem")
     if died.how == "killed":
-        return ProblemError("the reference's process was killed: it took too much memory")
+        return ProblemError(
+            "the reference's process was killed: too much memory, or an exit of its own"
+        )
     if died.error in ("SystemExit", "KeyboardInterrupt", "MemoryError", "RecursionError"):
         return ProblemError(f"the reference raised {died.error}")
     return LabError(f"the intake job failed: {died.text[-1500:]}")
