@@ -104,7 +104,9 @@ def _softmax_long_row(x_ptr, y_ptr, N, x_stride, y_stride, scale, BLOCK: tl.cons
     blocks = tl.cdiv(N, BLOCK)
     for block in range(0, blocks):
         col = (blocks - 1 - block) * BLOCK + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + row * x_stride + col, mask=col < N, other=0.0).to(tl.float32)
+        x = tl.load(
+            x_ptr + row * x_stride + col, mask=col < N, other=0.0, eviction_policy="evict_first"
+        ).to(tl.float32)
         y = tl.exp(x * scale - top) * inverse
         tl.store(y_ptr + row * y_stride + col, y.to(y_ptr.dtype.element_ty), mask=col < N)
 
@@ -174,7 +176,7 @@ UNIT = Unit(
             "ROWS == 1 or (M >= 264 * ROWS and ROWS * pow2(N) <= 8192)",
             # 8 to 64 values a thread: fewer waste threads, more spill
             "SWEEP > 0 or num_warps == 1 or 256 * num_warps <= ROWS * pow2(N)",
-            "SWEEP > 0 or ROWS * pow2(N) <= (2048 if N > 16384 else 1024) * num_warps",
+            "SWEEP > 0 or ROWS * pow2(N) <= 2048 * num_warps",
             "SWEEP == 0 or (128 * num_warps <= SWEEP and SWEEP <= 1024 * num_warps)",
             # the rows in flight fit in an SM's shared memory, 227 KiB on Hopper
             "STAGES == 1 or PROGRAMS * (STAGES - 1) * ROWS * pow2(N) * itemsize <= 232448",

@@ -86,8 +86,8 @@ def _softmax_backward_long_row(
     blocks = tl.cdiv(N, BLOCK)
     for block in range(0, blocks):
         col = (blocks - 1 - block) * BLOCK + tl.arange(0, BLOCK)
-        d_y = tl.load(d_y_ptr + col, mask=col < N, other=0.0)
-        y = tl.load(y_ptr + col, mask=col < N, other=0.0)
+        d_y = tl.load(d_y_ptr + col, mask=col < N, other=0.0, eviction_policy="evict_first")
+        y = tl.load(y_ptr + col, mask=col < N, other=0.0, eviction_policy="evict_first")
         d_x = scale * y.to(tl.float32) * (d_y.to(tl.float32) - inner)
         out = d_x_ptr + row * d_x_stride + col
         tl.store(out, d_x.to(d_x_ptr.dtype.element_ty), mask=col < N)
