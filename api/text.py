@@ -13,11 +13,17 @@ from typing import Literal
 from markupsafe import Markup, escape
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
-from pygments.lexers import PythonLexer
+from pygments.lexers import PythonLexer, TextLexer
 
 #: A diff of more lines than this takes seconds: it is left to the reader's own tools.
 MOST_LINES = 4000
 _CONTEXT = 3
+#: Pygments' expressions for Python take time by the square of a gap or a line: 16 KiB of blank
+#: lines took 8.7 s of this process, which answers everyone. What no kernel has is not coloured.
+_MOST_COLOURED, _LONGEST_LINE, _LONGEST_GAP = 128 * 1024, 500, 300
+_NO_COLOURS = (
+    '<p class="plain">Without colours: too long, or too oddly laid out, to be coloured.</p>'
+)
 #: Letters by name, blanks by look: Unicode counts them as letters or marks.
 _BLANK = frozenset("\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\u17b5")
 
@@ -33,13 +39,22 @@ def percent(share: float) -> str:
 
 
 def source_html(source: str) -> Markup:
-    """Python, coloured and numbered; its lines can be linked to as `#L12`."""
+    """Python, coloured and numbered; a line can be linked to. Odd text is numbered alone."""
     formatter = HtmlFormatter(
         linenos="table", anchorlinenos=True, lineanchors="L", cssclass="code", wrapcode=True
     )
     bom = "\ufeff" if source.startswith("\ufeff") else ""  # which Pygments would drop
-    lexer = PythonLexer(stripnl=False)
-    return _marked(bom) + _marked(highlight(source, lexer, formatter))
+    lexer = PythonLexer(stripnl=False) if is_plain(source) else TextLexer(stripnl=False)
+    note = "" if is_plain(source) else _NO_COLOURS
+    return _marked(note + bom) + _marked(highlight(source, lexer, formatter))
+
+
+def is_plain(source: str) -> bool:
+    """Whether the highlighter can be trusted with a text: no longer than code is, and no long
+    lines or gaps."""
+    longest = max(map(len, source.split("\n")))
+    gap = re.search(rf"\s{{{_LONGEST_GAP}}}", source)
+    return len(source) <= _MOST_COLOURED and longest <= _LONGEST_LINE and gap is None
 
 
 @lru_cache(maxsize=1)

@@ -1,6 +1,7 @@
 """What the dashboard's pages say and their forms do, over HTTP."""
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -191,6 +192,17 @@ def test_a_byte_order_mark_is_shown_though_the_lexer_drops_it():
 
 def test_source_html_holds_every_line():
     assert source_html("\n\nx = '<b>'\n").count('<a href="#L-') == 3
+
+
+@pytest.mark.parametrize(
+    "source",
+    [" \n" * 120_000, "'" + "\\N{" * 80_000, "x = '" + "a" * 600 + "'", "x = 1\n" * 40_000],
+    ids=["gap", "escapes", "line", "long"],
+)
+def test_source_that_would_hold_the_highlighter_up_is_shown_without_colours(source: str):
+    began = time.process_time()
+    assert "Without colours" in source_html(source)
+    assert time.process_time() - began < 5
 
 
 def test_a_diff_shows_what_changed_and_where():
