@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from evaluator.errors import LabError, ProblemError
+from evaluator.errors import CandidateError, LabError, ProblemError
 from evaluator.inputs import Inputs, draw
 from evaluator.play.baselines import NotApplicable, agrees, baseline, graph_at
 from evaluator.play.check import Players, answers, judged, kernels
@@ -43,14 +43,14 @@ def race(
     for number, take in enumerate(takes):
         at(number)
         track = lay(take, players.of(take), clock, request.device)
-        # the candidate is captured, and so has run, before any answer is on the device
-        mine = capture("candidate", [bound.play for bound in track.bounds], track.plan)
+        # the candidate has run before any answer is on the device, a baseline's included
+        mine = _captured(track)
         rivals = list(_rivals(track, request.arms, notes))
         found = [summary(s) for s in clock.race([mine, *rivals], request.seconds)]
         times = {arm.name: s.middle for arm, s in zip(rivals, found[1:], strict=True)}
         del rivals
-        examine(track, mine)
-        measured.append(_measurement(take, players.op, request.device, found[0], times))
+        examine(track, mine, notes)
+        measured.append(_measurement(track, request.device, found[0], times))
     return Reply(measured=tuple(measured), notes=tuple(notes))
 
 
@@ -71,7 +71,20 @@ def lay(take: Take, player: Player, clock: Clock, device: Device) -> Track:
     bounds = tuple(
         player.bind(draw(player.op, t.at, t.case, player.device), t.case.poison) for t in takes
     )
+    for bound in bounds:
+        bound.play()
+    finish(kernels(player), player.device)
     return Track(player, takes, bounds, chosen)
+
+
+def _captured(track: Track) -> Arm:
+    """The candidate's calls in graphs. They have run already, so what fails here is capturing."""
+    try:
+        return capture("candidate", [bound.play for bound in track.bounds], track.plan)
+    except torch.OutOfMemoryError as error:
+        raise LabError("there is no memory left to time in") from error
+    except RuntimeError as error:
+        raise CandidateError("speed", "makes a call that a CUDA graph cannot hold") from error
 
 
 def _rivals(track: Track, names: Sequence[str], notes: dict[str, None]) -> Iterator[Arm]:
@@ -100,7 +113,7 @@ def _inputs(bound: Bound) -> list[torch.Tensor]:
     return list(bound.given.values())
 
 
-def examine(track: Track, mine: Arm) -> None:
+def examine(track: Track, mine: Arm, notes: dict[str, None]) -> None:
     """Look at what the timed calls left, at both ends of the rotation.
 
     In-place ops have moved on with every replay: they start again and are replayed once more.
@@ -114,11 +127,11 @@ def examine(track: Track, mine: Arm) -> None:
             mine.graphs[number // track.plan.calls].replay()
             finish(kernels(player), player.device)
         bound.check(draw(player.op, take.at, take.case, player.device))
-        judge_outputs(player.op, take, bound)
+        _judge_outputs(player.op, take, bound, notes)
 
 
-def judge_outputs(op: OpSpec, take: Take, bound: Bound) -> None:
-    """Compare with the truth; with torch's own answer where float64 does not fit on the device."""
+def _judge_outputs(op: OpSpec, take: Take, bound: Bound, notes: dict[str, None]) -> None:
+    """Compare with the truth; with torch's own answer, and a note, where float64 does not fit."""
     device, got = bound.player.device, bound.outputs()
     try:
         truth, own = answers(op, take.at, take.case, device)
@@ -128,17 +141,18 @@ def judge_outputs(op: OpSpec, take: Take, bound: Bound) -> None:
         torch.cuda.empty_cache()
         own = answers(op, take.at, take.case, device, widen=False)[1]
         truth = tuple(t.double() if t.is_floating_point() else t for t in own)
+        notes[f"{take.at}: no room for float64; timed outputs were compared with torch's"] = None
     judged(op, take, got, truth, own)
 
 
 def _measurement(
-    take: Take, op: OpSpec, device: Device, mine: Summary, times: Mapping[str, float]
+    track: Track, device: Device, mine: Summary, times: Mapping[str, float]
 ) -> Measurement:
-    inputs = draw(op, take.at, take.case, "cuda")
-    cost = op.cost(take.at, counted(op, inputs))
+    op, first = track.player.op, track.takes[0]
+    cost = op.cost(first.at, counted(op, draw(op, first.at, first.case, track.player.device)))
     least = possible(mine.low, cost, device)
     return Measurement(
-        take.at, mine.middle, mine.low, mine.high, least.time_us, least.bound, baselines=times
+        first.at, mine.middle, mine.low, mine.high, least.time_us, least.bound, baselines=times
     )
 
 

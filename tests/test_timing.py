@@ -1,0 +1,119 @@
+"""The arithmetic of timing, the limits of devices, and what a candidate races against."""
+
+import pytest
+import torch
+from tapes import AT, CPU, op_of, plain_op
+
+from evaluator.datasheet import MARGIN, datasheet
+from evaluator.errors import CandidateError, LabError
+from evaluator.graphs import run
+from evaluator.play import baselines
+from evaluator.play.statistics import Plan, noise, order, plan, possible, rounds, summary
+from kernel_library.device import Ceilings, Device, Target
+from kernel_library.spec import Cost
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        # 128 MB a set, 38 us: five times the L2 and one more, three calls a sample
+        ((128 << 20, 60 << 20, 100 << 30, 38.0), Plan(6, 3)),
+        # tiny: as many as are ever made, and a long sample of each
+        ((1 << 16, 60 << 20, 100 << 30, 2.0), Plan(50, 50)),
+        ((1 << 30, 60 << 20, 100 << 30, 500.0), Plan(2, 1)),
+        # memory for one set alone
+        ((60 << 30, 60 << 20, 100 << 30, 9e3), Plan(1, 1)),
+        ((0, 60 << 20, 100 << 30, 0.0), Plan(64, 64)),
+    ],
+)
+def test_a_plan_rotates_over_more_than_the_cache_holds(given, wanted):
+    assert plan(*given) == wanted
+    assert [i for group in wanted.groups for i in group] == list(range(wanted.sets))
+
+
+def test_arms_run_there_and_back():
+    assert order(3, 4) == [0, 1, 2, 2, 1, 0, 0, 1, 2, 2, 1, 0]
+
+
+def test_rounds_fit_the_budget_within_limits():
+    assert rounds(1e6, [100.0, 400.0]) == 120
+    assert rounds(1e6, [25_000.0]) == 40
+    assert rounds(1e6, [1e6]) == 10
+
+
+def test_a_summary_is_a_median_and_a_range_and_not_a_mean():
+    told = summary([5.0, 1.0, 2.0, 3.0, 1000.0, 4.0])
+    assert (told.middle, told.low, told.high) == (3.5, 2.0, 5.0)
+    with pytest.raises(ValueError):
+        summary([])
+
+
+H200 = Device(
+    "NVIDIA H200", Target(), 132, 60 << 20, Ceilings(4280, {"bfloat16": 735}, 60, 1.2),
+    datasheet("NVIDIA H200", Ceilings(4280, {}, 60, 1.2))[0],
+)  # fmt: skip
+
+
+def test_a_time_that_the_datasheet_rules_out_is_a_fault_and_not_a_record():
+    cost = Cost(bytes=480_000_000)  # 100 us at 4.8 TB/s
+    assert possible(91.0, cost, H200).time_us == pytest.approx(112.15, abs=0.01)
+    with pytest.raises(CandidateError, match="memory") as caught:
+        possible(89.0, cost, H200)
+    assert caught.value.stage == "light"
+    with pytest.raises(CandidateError, match="matmul"):
+        possible(80.0, Cost(1, 0, 10**11, "bfloat16"), H200)
+
+
+@pytest.mark.parametrize(
+    ("name", "bandwidth"),
+    [
+        ("NVIDIA H200", 4800),
+        ("NVIDIA H100 80GB HBM3", 3350),
+        ("NVIDIA H100 PCIe", 2000),
+        ("NVIDIA A100-SXM4-80GB", 2039),
+        ("NVIDIA B200", 8000),
+        ("NVIDIA L40S", 864),
+    ],
+)
+def test_known_devices_have_their_datasheet(name, bandwidth):
+    limits, source = datasheet(name, H200.measured)
+    assert limits.bandwidth_gbs == bandwidth and "datasheet" in source
+
+
+def test_an_unknown_device_is_limited_by_what_was_measured_and_says_so():
+    limits, source = datasheet("NVIDIA Strange", H200.measured)
+    assert limits.bandwidth_gbs == pytest.approx(MARGIN * 4280)
+    assert limits.matmul_tflops == {"bfloat16": pytest.approx(MARGIN * 735)}
+    assert "no table" in source
+
+
+def test_noise_is_how_far_apart_one_kernel_is_from_itself():
+    assert noise({"40us": [40.0, 40.4]}) == {"40us": pytest.approx(0.01)}
+
+
+def test_a_graph_as_a_module_computes_the_same():
+    op = op_of(lambda x: torch.softmax(x * 2 + torch.tensor([1.0]), -1).chunk(2, 1)[0].clone())
+    graph = op.reference.graphs[str(AT)]
+    x = torch.randn(3, 40)
+    (wanted,), (got,) = run(graph, [x]), baselines.module(graph, CPU)(x)
+    assert torch.equal(wanted, got) and "getitem" in {node.op for node in graph.nodes}
+
+
+def test_a_rival_that_computes_something_else_is_no_rival():
+    graph, x = op_of(lambda x: x * 2).reference.graphs[str(AT)], [torch.randn(3, 40)]
+    baselines.agrees(lambda args: args[0] * 2.01, graph, x)
+    for wrong in (lambda a: a[0] * 2.1, lambda a: a[0][:2] * 2, lambda a: (a[0] * 2, a[0])):
+        with pytest.raises(baselines.NotApplicable, match="something else"):
+            baselines.agrees(wrong, graph, x)
+
+
+def test_a_baseline_that_is_not_there_is_told_from_one_that_cannot_run(monkeypatch):
+    op = plain_op()
+    for name in ("cudnn", "flash", "liger"):
+        with pytest.raises(baselines.NotApplicable, match=name):
+            baselines.baseline(name, op, AT, CPU)
+    with pytest.raises(LabError, match="eager, compile"):
+        baselines.baseline("fastest", op, AT, CPU)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(LabError, match="C compiler"):
+        baselines.baseline("compile", op, AT, CPU)
