@@ -15,6 +15,7 @@ from evaluator.intake.wire import (
     Failure,
     Meta,
     Reply,
+    Shown,
     Slot,
     ask_json,
     reply_json,
@@ -60,8 +61,23 @@ def exports(
 ) -> tuple[Exported | Failure, ...]:
     """The graph of each call, or why it has none."""
     request = Ask("export", "reference", source, entry, tuple(calls))
+    return tuple(each for each in _each(isolate, request) if not isinstance(each, Shown))
+
+
+def shapes(
+    isolate: Isolate, source: str, entry: str, calls: Sequence[Call]
+) -> tuple[Shown | Failure, ...]:
+    """What each call returns, or why it cannot be made."""
+    request = Ask("shapes", "reference", source, entry, tuple(calls))
+    return tuple(each for each in _each(isolate, request) if not isinstance(each, Exported))
+
+
+def _each(isolate: Isolate, request: Ask) -> tuple[Exported | Shown | Failure, ...]:
     reply = ask(isolate, request)
-    if not isinstance(reply, Exports) or len(reply.each) != len(calls):
+    strange = Shown if request.task == "export" else Exported
+    if not isinstance(reply, Exports) or len(reply.each) != len(request.calls):
+        raise ProblemError("its answer is not what a problem can be", "reference")
+    if any(isinstance(each, strange) for each in reply.each):
         raise ProblemError("its answer is not what a problem can be", "reference")
     return reply.each
 

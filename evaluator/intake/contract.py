@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from evaluator.errors import ProblemError
-from evaluator.intake.asking import call_at, exports
+from evaluator.intake.asking import call_at, exports, shapes
 from evaluator.intake.axes import Size, formulas, name_sizes, sizes_of
 from evaluator.intake.costing import with_cost
 from evaluator.intake.sizes import STEPS, points, probe
-from evaluator.intake.wire import Described, Example, Exported, Failure, Meta
+from evaluator.intake.wire import Described, Example, Exported, Failure, Meta, Shown
 from evaluator.isolate import Isolate
 from kernel_library.recipe import Index, Offsets, Recipe
 from kernel_library.spec import (
@@ -54,6 +54,12 @@ class _Draft:
         calls = [call_at(self.op, at) for at in workloads]
         source = self.op.reference
         return exports(self.isolate, source.source, source.entry, calls) if calls else ()
+
+    def show_at(self, workloads: Sequence[Workload]) -> tuple[Shown | Failure, ...]:
+        """What the reference returns at each: much faster than exporting it."""
+        calls = [call_at(self.op, at) for at in workloads]
+        source = self.op.reference
+        return shapes(self.isolate, source.source, source.entry, calls) if calls else ()
 
 
 def contract(name: str, described: Described, isolate: Isolate) -> OpSpec:
@@ -131,9 +137,9 @@ def _free_axes(draft: _Draft) -> tuple[dict[str, int], list[Seen]]:
             for step in steps
             if axis not in free and _keeps(size, step)
         ]
-        answers = draft.try_at([draft.at(dims) for _, _, dims in tried])
+        answers = draft.show_at([draft.at(dims) for _, _, dims in tried])
         for (axis, step, dims), answer in zip(tried, answers, strict=True):
-            if isinstance(answer, Exported) and axis not in free:
+            if isinstance(answer, Shown) and axis not in free:
                 free[axis] = step
                 probed.append((dims, answer.outputs))
     return free, probed
@@ -172,22 +178,22 @@ def _checks(
     draft: _Draft, free: Mapping[str, int], base: Exported
 ) -> tuple[list[Workload], list[Exported]]:
     """The check workloads, with what came out: small sizes, then the other dtypes."""
-    small = points(draft.op, free, draft.user)
-    tried = [draft.at(dims) for dims in small]
+    small = [draft.at(dims) for dims in points(draft.op, free, draft.user)]
     kept = [
-        (at, answer)
-        for at, answer in zip(tried, draft.try_at(tried), strict=True)
-        if isinstance(answer, Exported) and len(answer.outputs) == len(base.outputs)
-    ][:_CHECKS]
-    if not kept:
-        kept = [(draft.at(draft.user), base)]
+        at
+        for at, shown in zip(small, draft.show_at(small), strict=True)
+        if isinstance(shown, Shown) and len(shown.outputs) == len(base.outputs)
+    ][:_CHECKS] or [draft.at(draft.user)]
     if draft.dtype in _FREE_DTYPES:
         rest = [dtype for dtype in _FREE_DTYPES if dtype != draft.dtype]
-        spread = [kept[i % len(kept)][0] for i in range(1, len(rest) + 1)]
-        cast = [replace(at, dtypes={"T": t}) for at, t in zip(spread, rest, strict=True)]
-        answers = zip(cast, draft.try_at(cast), strict=True)
-        kept += [(at, answer) for at, answer in answers if isinstance(answer, Exported)]
-    return [at for at, _ in kept], [answer for _, answer in kept]
+        spread = [kept[i % len(kept)] for i in range(1, len(rest) + 1)]
+        kept += [replace(at, dtypes={"T": t}) for at, t in zip(spread, rest, strict=True)]
+    told = [
+        (at, answer)
+        for at, answer in zip(kept, draft.try_at(kept), strict=True)
+        if isinstance(answer, Exported)
+    ] or [(draft.at(draft.user), base)]
+    return [at for at, _ in told], [answer for _, answer in told]
 
 
 def _outputs(

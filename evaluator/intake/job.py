@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch._dynamo
 import torch._functorch.aot_autograd  # these two take 3.6 s: a zygote that imports this has them
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
 
 from evaluator.errors import ProblemError
 from evaluator.graphs import trace_writes
@@ -22,11 +25,14 @@ from evaluator.intake.wire import (
     Failure,
     ReadUnit,
     Reply,
+    Shown,
     Slot,
     ask_json,
     reply_json,
 )
 from kernel_library.unit import Unit
+
+Function = Callable[..., Any]
 
 
 def main(request: bytes) -> bytes:
@@ -52,7 +58,7 @@ def _answer(ask: Ask) -> Reply:
             return describe_plain(ask.source)
         case "unit":
             return _read_unit(ask.source)
-        case "export":
+        case "export" | "shapes":
             return _export(ask)
 
 
@@ -69,17 +75,31 @@ def _export(ask: Ask) -> Exports:
         if not callable(getattr(module, ask.entry, None)):
             raise ProblemError(f"there is no function `{ask.entry}`")
         function = on_cpu(getattr(module, ask.entry))
-        return Exports(tuple(_export_one(function, call) for call in ask.calls))
+        answer = _export_one if ask.task == "export" else _show_one
+        return Exports(tuple(_guarded(answer, function, call) for call in ask.calls))
 
 
-def _export_one(function: object, call: Call) -> Exported | Failure:
-    with FakeTensorMode():
-        args = [_empty(slot) for slot in call.args]
+def _guarded(
+    answer: Callable[[Function, Call], Exported | Shown], function: Function, call: Call
+) -> Exported | Shown | Failure:
     try:
-        traced = trace_writes(function, args, call.options)  # type: ignore[arg-type]
-    # one call that cannot be exported must not hide the others
+        return answer(function, call)
+    # one call that cannot be made must not hide the others
     except Exception as error:
         return failure(error)
+
+
+def _show_one(function: Function, call: Call) -> Shown:
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        returned = tree_leaves(function(*(_empty(slot) for slot in call.args), **call.options))
+    outputs = [value for value in returned if value is not None]
+    return Shown(tuple(meta(f"output {i}", tensor) for i, tensor in enumerate(outputs)))
+
+
+def _export_one(function: Function, call: Call) -> Exported:
+    with FakeTensorMode():
+        args = [_empty(slot) for slot in call.args]
+    traced = trace_writes(function, args, call.options)
     outputs = tuple(meta(f"output {i}", tensor) for i, tensor in enumerate(traced.returned))
     return Exported(traced.graph, outputs, traced.mutated)
 
