@@ -68,7 +68,7 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
         case ast.Name(id=name):
             return names[name]
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _BINARY[type(op)](_value(left, names), _value(right, names))
+            return _BINARY[type(op)](_number(left, names), _number(right, names))
         case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
             return _UNARY[type(op)](_value(operand, names))
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
@@ -82,3 +82,11 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS:
             return FUNCTIONS[name](*(_value(a, names) for a in args))
     raise FormulaError(f"not allowed in a formula: {ast.unparse(node)!r}")
+
+
+def _number(node: ast.expr, names: Mapping[str, Any]) -> int | float:
+    # "a" * 10000000000 is a text of 10 GB
+    value = _value(node, names)
+    if not isinstance(value, int | float):
+        raise FormulaError(f"not a number: {ast.unparse(node)!r}")
+    return value

@@ -7,7 +7,7 @@ import torch
 
 from evaluator.counting import count, fit, tabulate
 from evaluator.graphs import trace
-from kernel_library.formula import evaluate
+from kernel_library.formula import FormulaError, evaluate
 
 F = torch.nn.functional
 
@@ -89,3 +89,9 @@ def test_a_formula_is_exact_even_where_its_terms_are_halves():
 
 def test_no_work_is_a_formula_too():
     assert fit([({"N": 3}, ()), ({"N": 4}, ())]) == "0"
+
+
+@pytest.mark.parametrize("formula", ["'a' * 10000000000", "N * 1000000000", "M ** 9"])
+def test_a_formula_computes_with_numbers_alone(formula):
+    with pytest.raises(FormulaError):
+        evaluate(formula, {"N": (1, 2), "M": 3})
