@@ -83,6 +83,18 @@ def scale_rows_and_input(x_ptr, y_ptr, M, N, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def scale_rows_once(x_ptr, y_ptr, M, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    col = tl.arange(0, BLOCK)
+    # poison is NaN: what is a number has been computed before
+    been_here = tl.load(y_ptr + row * N).to(tl.float32) == tl.load(y_ptr + row * N).to(tl.float32)
+    inside = (col < N) & (not been_here)
+    x = tl.load(x_ptr + row * N + col, mask=inside, other=0.0).to(tl.float32)
+    norm = tl.rsqrt(tl.sum(x * x) / N + 1e-6)
+    tl.store(y_ptr + row * N + col, (x * norm).to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
 def scale_rows_wildly(x_ptr, y_ptr, M, N, BLOCK: tl.constexpr):
     # 2^42 bytes beyond y: an address that nothing has
     tl.store(y_ptr + tl.full((), 1 << 41, tl.int64) + tl.program_id(0), 1.0)

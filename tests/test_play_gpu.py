@@ -22,6 +22,7 @@ from taped import (
     scale_rows_and_input,
     scale_rows_but_the_tail,
     scale_rows_for_ever,
+    scale_rows_once,
     scale_rows_together,
     scale_rows_too_far,
     scale_rows_wildly,
@@ -69,7 +70,7 @@ def judged_in_a_graph_too(recorded, at=AT):
     finish(["kernel"], player.device)
     (played,) = (tensor.clone() for tensor in bound.outputs())
     arm = capture("kernel", [bound.play], Plan(1, 1))
-    bound.poison(0)
+    bound.freshen()
     arm.graphs[0].replay()
     torch.cuda.synchronize()
     assert torch.equal(bound.outputs()[0], played)
@@ -235,6 +236,21 @@ def test_a_race_gives_sane_times_and_checks_what_was_timed():
     assert 0.5 < one.of_roofline < 1.1 and one.bound == "memory"
     assert one.speedup("eager") > 1.5
     assert notes == ("cudnn: the op is no scaled dot-product attention",)
+
+
+def test_a_kernel_that_skips_what_it_finds_done_gains_nothing():
+    honest, lazy = (
+        time_replayed(
+            rows_op(LARGE),
+            [Take(LARGE, CASE, rows_recording(kernel, LARGE, num_warps=8))],
+            h200(),
+            run_here,
+            (),
+        )[0][0]
+        for kernel in (scale_rows, scale_rows_once)
+    )
+    print(honest.time_us, lazy.time_us)  # noqa: T201
+    assert lazy.time_us > 0.95 * honest.time_us
 
 
 def test_an_op_in_place_starts_again_before_its_timed_outputs_are_checked():

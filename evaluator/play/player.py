@@ -70,26 +70,30 @@ class Bound:
         sizes = [tape.buffers[b].bytes for b in self._made]
         scratch = [_programs(s) * n for s in launches for n in (s.scratch_bytes, s.profile_bytes)]
         self.made = make([*sizes, *scratch], device)
-        self.restore()
-        self.poison(poison)
+        for index, tensor in enumerate(given.values()):
+            self.inputs.bytes(index).copy_(storage(tensor))
+        self._poison = poison
+        self.freshen()
         seen = iter(range(len(sizes), len(sizes) + len(scratch), 2))
         self._steps = [
             self._launch(step, next(seen)) if isinstance(step, Launch) else self._call(step)
             for step in tape.steps
         ]
 
-    def restore(self) -> None:
-        """Give every input its bytes again."""
-        for index, tensor in enumerate(self.given.values()):
-            self.inputs.bytes(index).copy_(storage(tensor))
+    def freshen(self) -> None:
+        """As before the first call: mutated inputs restored, and all that was made unwritten.
 
-    def poison(self, which: int) -> None:
-        """Make all that the candidate allocated look unwritten, outputs as `compare` knows it."""
-        self.made.poison(which)
+        Outputs get the pattern that `compare` knows. Device code that left itself a note in its own
+        memory (that it has been here, and may skip work) finds it gone.
+        """
+        for name, index in self._order.items():
+            if name.split(".")[0] in self.player.op.mutates:
+                self.inputs.bytes(index).copy_(storage(self.given[name]))
+        self.made.poison(self._poison)
         for view in self.player.recording.tape.outputs:
             arena, index = self._find(view.buffer)
             if arena is self.made:
-                fill(arena.whole(index, view.dtype), which)
+                fill(arena.whole(index, view.dtype), self._poison)
 
     def play(self, stream: int | None = None) -> None:
         """Start every step in order on a stream, torch's current one if none is named."""

@@ -44,12 +44,12 @@ def race(
         at(number)
         track = lay(take, players.of(take), clock, request.device)
         # the candidate has run before any answer is on the device, a baseline's included
-        mine = _captured(track)
+        mine = _captured(track.bounds, track.plan)
         rivals = list(_rivals(track, request.arms, notes))
         found = [summary(s) for s in clock.race([mine, *rivals], request.seconds)]
         times = {arm.name: s.middle for arm, s in zip(rivals, found[1:], strict=True)}
         del rivals
-        examine(track, mine, notes)
+        examine(track, notes)
         measured.append(_measurement(track, request.device, found[0], times))
     return Reply(measured=tuple(measured), notes=tuple(notes))
 
@@ -59,7 +59,7 @@ def lay(take: Take, player: Player, clock: Clock, device: Device) -> Track:
     first = player.bind(draw(player.op, take.at, take.case, player.device), take.case.poison)
     first.play()
     finish(kernels(player), player.device)
-    probe = capture("candidate", [first.play], Plan(1, 1))
+    probe = _captured([first], Plan(1, 1))
     once_us = min(clock.samples([probe], [0] * 3)[0])
     # the judge's own inputs, which baselines read, and the candidate's copies
     given = sum(storage(tensor).numel() for tensor in first.given.values())
@@ -77,10 +77,15 @@ def lay(take: Take, player: Player, clock: Clock, device: Device) -> Track:
     return Track(player, takes, bounds, chosen)
 
 
-def _captured(track: Track) -> Arm:
-    """The candidate's calls in graphs. They have run already, so what fails here is capturing."""
+def _captured(bounds: Sequence[Bound], plan: Plan) -> Arm:
+    """The candidate's calls in graphs. They have run already, so what fails here is capturing.
+
+    Memory is made fresh before each sample: device code could else see in its own output that it
+    has been here, and skip work that is done.
+    """
+    plays, fresh = [b.play for b in bounds], [b.freshen for b in bounds]
     try:
-        return capture("candidate", [bound.play for bound in track.bounds], track.plan)
+        return capture("candidate", plays, plan, fresh)
     except torch.OutOfMemoryError as error:
         raise LabError("there is no memory left to time in") from error
     except RuntimeError as error:
@@ -113,19 +118,11 @@ def _inputs(bound: Bound) -> list[torch.Tensor]:
     return list(bound.given.values())
 
 
-def examine(track: Track, mine: Arm, notes: dict[str, None]) -> None:
-    """Look at what the timed calls left, at both ends of the rotation.
-
-    In-place ops have moved on with every replay: they start again and are replayed once more.
-    """
-    player, last = track.player, track.plan.calls * len(mine.graphs) - 1
-    for number in sorted({0, last}):
+def examine(track: Track, notes: dict[str, None]) -> None:
+    """Look at what the last timed calls left, at both ends of the rotation."""
+    player = track.player
+    for number in sorted({0, len(track.bounds) - 1}):
         bound, take = track.bounds[number], track.takes[number]
-        if player.op.mutates:
-            bound.restore()
-            bound.poison(take.case.poison)
-            mine.graphs[number // track.plan.calls].replay()
-            finish(kernels(player), player.device)
         bound.check(draw(player.op, take.at, take.case, player.device))
         _judge_outputs(player.op, take, bound, notes)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -29,33 +30,45 @@ PATIENCE_S = 120.0
 class Arm:
     """Something to time: one call for each set of buffers, captured in graphs.
 
-    `kept` holds what the captured calls returned, so that no two of them share memory.
+    `before` is replayed ahead of each sample, untimed. `kept` holds what the captured calls
+    returned, so that no two of them share memory.
     """
 
     name: str
     graphs: tuple[torch.cuda.CUDAGraph, ...]
     calls: int
+    before: tuple[torch.cuda.CUDAGraph, ...] = ()
     kept: tuple[object, ...] = ()
 
 
-def capture(name: str, acts: Sequence[Act], plan: Plan) -> Arm:
-    """An arm from a call for each set. Each call runs once first, so that nothing is left lazy.
+def capture(name: str, acts: Sequence[Act], plan: Plan, before: Sequence[Act] = ()) -> Arm:
+    """An arm from a call for each set, and from what makes each set fresh.
 
-    Raises RuntimeError for a call that cannot be captured: it waits for the device, say.
+    Each call runs once first, so that nothing is left lazy. Raises RuntimeError for a call that
+    cannot be captured: it waits for the device, say.
     """
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for act in acts:
+        for act in (*acts, *before):
             act()
     torch.cuda.current_stream().wait_stream(side)
+    graphs, kept = _graphs(acts, plan)
+    fresh, _ = _graphs(before, plan) if before else ((), ())
+    return Arm(name, graphs, plan.calls, fresh, kept)
+
+
+def _graphs(
+    acts: Sequence[Act], plan: Plan
+) -> tuple[tuple[torch.cuda.CUDAGraph, ...], tuple[object, ...]]:
+    """A graph for each sample, and what its calls returned."""
     pool, kept, graphs = torch.cuda.graph_pool_handle(), [], []
     for group in plan.groups:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool):
             kept += [acts[i]() for i in group]
         graphs.append(graph)
-    return Arm(name, tuple(graphs), plan.calls, tuple(kept))
+    return tuple(graphs), tuple(kept)
 
 
 class Clock:
@@ -71,17 +84,19 @@ class Clock:
         until = perf_counter() + seconds
         while perf_counter() < until:
             for arm in arms:
-                for graph in arm.graphs:
+                for number, graph in enumerate(arm.graphs):
+                    _freshen(arm, number)
                     graph.replay()
             self._wait(arms)
 
     def samples(self, arms: Sequence[Arm], turns: Sequence[int]) -> list[list[float]]:
         """Microseconds a call, for each arm the samples it had in these turns, in order."""
         found: list[list[float]] = [[] for _ in arms]
+        seen = [itertools.count() for _ in arms]
         for first in range(0, len(turns), BLOCK):
             blamed("the candidate", cuda.reset_persisting_l2)
             block = turns[first : first + BLOCK]
-            marks = [self._sample(arms[turn], first + i) for i, turn in enumerate(block)]
+            marks = [self._sample(arms[turn], next(seen[turn])) for turn in block]
             self._wait(arms)
             for turn, (start, end) in zip(block, marks, strict=True):
                 found[turn].append(start.elapsed_time(end) * 1e3 / arms[turn].calls)
@@ -96,14 +111,21 @@ class Clock:
 
     def _sample(self, arm: Arm, number: int) -> tuple[torch.cuda.Event, torch.cuda.Event]:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        group = number % len(arm.graphs)
+        _freshen(arm, group)
         self._flush.fill_(float(number))
         # read back, because dirty lines left in L2 are written out at the call's expense: a 128 MB
         # read took 47.4 us after a write, 39.7 us after this, 40.2 us in a long row (H200)
         torch.amax(self._flush, dim=0, out=self._read)
         start.record()
-        arm.graphs[number % len(arm.graphs)].replay()
+        arm.graphs[group].replay()
         end.record()
         return start, end
 
     def _wait(self, arms: Sequence[Arm]) -> None:
         finish([arms[0].name], self.device, PATIENCE_S)
+
+
+def _freshen(arm: Arm, group: int) -> None:
+    if arm.before:
+        arm.before[group].replay()
