@@ -1,0 +1,118 @@
+"""A whole race on a CPU: graphs, streams and events are stand-ins that record what is written."""
+
+import contextlib
+import sys
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from tapes import AT, CASE, CLONE, CPU, SHORT_X, X, Y, op_of, tape_of
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from evaluator.errors import CandidateError
+from evaluator.play.check import Players
+from evaluator.play.race import race
+from evaluator.play.wire import Request, Take
+from kernel_library.device import Ceilings, Device, Target
+from kernel_library.tape import Call
+
+FAST = Ceilings(1e6, {}, 1e6, 1e-3)
+DEVICE = Device("stand-in", Target(), 1, 1 << 12, FAST, FAST)
+
+
+class Writes(TorchDispatchMode):
+    """Keeps the calls that write instead of making them, as a capture does."""
+
+    def __init__(self, kept):
+        super().__init__()
+        self.kept = kept
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        writes = function._schema.is_mutable and "set_" not in function._schema.name
+        if not writes:
+            return function(*args, **(kwargs or {}))
+        self.kept.append((function, args, kwargs or {}))
+        return args[0]
+
+
+class Graph:
+    def __init__(self):
+        self.kept = []
+
+    def replay(self):
+        for function, args, kwargs in self.kept:
+            function(*args, **kwargs)
+
+
+class Event:
+    def __init__(self, enable_timing=True):
+        self.at = 0.0
+
+    def record(self):
+        self.at = time.perf_counter()
+
+    def elapsed_time(self, end):
+        return (end.at - self.at) * 1e3
+
+
+@contextlib.contextmanager
+def graph(made, pool=None):
+    with Writes(made.kept):
+        yield
+
+
+@pytest.fixture
+def stand_ins(monkeypatch):
+    stream = SimpleNamespace(cuda_stream=0, wait_stream=lambda other: None)
+    done = SimpleNamespace(CUDA_SUCCESS=0)
+    bindings = SimpleNamespace(CUresult=done, cuCtxResetPersistingL2Cache=lambda: (0,))
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", bindings)
+    for name, stand_in in {
+        "CUDAGraph": Graph, "graph": graph, "Event": Event, "Stream": lambda: stream,
+        "current_stream": lambda device=None: stream, "graph_pool_handle": lambda: 0,
+        "stream": lambda stream: contextlib.nullcontext(),
+        "mem_get_info": lambda device=None: (1 << 26, 1 << 26),
+    }.items():  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+
+
+def raced(recording, op, device=DEVICE):
+    request = Request("time", op, (), {}, device, ("eager", "cudnn"), 0.02)
+    reply = race(request, [Take(AT, CASE, recording)], Players(op, CPU), lambda number: None)
+    return reply.measured[0], reply.notes
+
+
+def test_a_race_times_the_candidate_beside_its_baselines(stand_ins):
+    measured, notes = raced(tape_of(CLONE), op_of())
+    assert measured.low_us <= measured.time_us <= measured.high_us
+    assert list(measured.baselines) == ["eager"] and "cudnn" in notes[0]
+
+
+def test_an_op_in_place_starts_again_before_each_sample(stand_ins):
+    def double(x):
+        x.mul_(2)
+
+    op = replace(op_of(double, mutates=("x",), outputs=()), allows=("mul_",))
+    twice = Call("aten.mul_.Tensor", ({"view": 0}, 2.0), {}, (X,), ())
+    measured, _ = raced(tape_of(twice, outputs=()), op)
+    assert measured.time_us > 0
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        (Call("aten.zero_.default", ({"view": 0},), {}, (Y,), ()), "off by"),
+        (replace(CLONE, views=(SHORT_X,), results=(replace(SHORT_X, buffer=1),)), "never written"),
+    ],
+)
+def test_what_was_timed_is_checked(stand_ins, step, told):
+    with pytest.raises(CandidateError, match=told):
+        raced(tape_of(step), op_of())
+
+
+def test_a_time_below_the_datasheet_is_refused(stand_ins):
+    slow = replace(DEVICE, datasheet=replace(FAST, bandwidth_gbs=1e-6))
+    with pytest.raises(CandidateError, match="leaves out a part"):
+        raced(tape_of(CLONE), op_of(), slow)
