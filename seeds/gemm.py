@@ -215,8 +215,10 @@ UNIT = Unit(
         },
         rule={
             "BLOCK_M": "128 if M > 64 and itemsize < 4 else 64",
-            "BLOCK_N": "64 if itemsize == 4 else 256 if M > 64 and M * N >= 4194304 else 128",
-            "BLOCK_K": "64 if itemsize < 4 else 32",
+            # through pointers, wider tiles spill on sm_80 and sm_100
+            "BLOCK_N": "64 if itemsize == 4 or K % 8 > 0 or N % 8 > 0"
+            " else 256 if M > 64 and M * N >= 4194304 else 128",
+            "BLOCK_K": "64 if itemsize < 4 and K % 8 == 0 and N % 8 == 0 else 32",
             "num_warps": "8 if M > 64 and itemsize < 4 else 4",
         },
         constraints=(

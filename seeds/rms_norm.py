@@ -147,15 +147,20 @@ def rms_norm(
     if M == 0:
         return y
     llama = cast == "llama"
-    if SWEEP > 0:
+    BLOCK = triton.next_power_of_2(N)
+    if SWEEP > 0 or BLOCK > 32768:
         _rms_norm_long_row[(M,)](
             x, w, y, N, x.stride(0), y.stride(0), eps, offset,
-            LLAMA=llama, BLOCK=SWEEP, num_warps=num_warps,
+            LLAMA=llama, BLOCK=SWEEP or 4096, num_warps=num_warps,
         )  # fmt: skip
         return y
+    # a setting that was tuned at another size must fit here too: registers, then shared memory
+    ROWS = max(1, min(ROWS, 32768 // BLOCK))
+    num_warps = max(num_warps, ROWS * BLOCK // 2048)
+    STAGES = min(STAGES, 1 + 163840 // (ROWS * BLOCK * x.element_size())) if PROGRAMS > 0 else 0
     _rms_norm_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
         x, w, y, M, N, x.stride(0), y.stride(0), eps, offset,
-        LLAMA=llama, ROWS=ROWS, BLOCK=triton.next_power_of_2(N), STAGES=STAGES if PROGRAMS else 0,
+        LLAMA=llama, ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES,
         HINT="evict_first" if STREAM else "", num_warps=num_warps,
     )  # fmt: skip
     return y
@@ -177,12 +182,15 @@ UNIT = Unit(
         },
         rule={
             "ROWS": "max(1, min(8, 4096 // pow2(N))) if M > 2048 else 1",
-            "PROGRAMS": "1 if N > 8192 and N <= 16384 and M > 132 else 0",
+            "PROGRAMS": "1 if N > 8192 and N <= 16384 and M > 132"
+            " else 2 if N % 8 > 0 and N > 2048 and N <= 8192 and M > 264 else 0",
             "STAGES": "min(3, 1 + 232448 // (pow2(N) * itemsize))"
-            " if N > 8192 and N <= 16384 and M > 132 else 1",
+            " if N > 8192 and N <= 16384 and M > 132"
+            " else 2 if N % 8 > 0 and N > 2048 and N <= 8192 and M > 264 else 1",
             "SWEEP": "0 if N <= 32768 else 4096",
             "num_warps": "8 if N > 32768 else max(1, min(32,"
-            " (min(8 * pow2(N), 4096) if M > 2048 and N <= 2048 else pow2(N)) // 512))",
+            " (min(8 * pow2(N), 4096) if M > 2048 and N <= 2048 else pow2(N))"
+            " // (1024 if N % 8 > 0 and N > 2048 else 512)))",
         },
         constraints=(
             "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 8192 and STREAM == 0)",

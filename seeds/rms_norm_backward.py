@@ -167,6 +167,12 @@ def rms_norm_backward(
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Differentiate rows in registers, or with SWEEP > 0 row means first, then columns."""
     M, N = x.shape
+    BLOCK = triton.next_power_of_2(N)
+    if BLOCK > 16384:
+        SWEEP = SWEEP or 1024
+    else:
+        # a setting that was tuned at another size must fit here too
+        ROWS = max(1, min(ROWS, 16384 // BLOCK))
     d_y, x = (t if t.stride(1) == 1 else t.contiguous() for t in (d_y, x))
     w = w.contiguous()
     d_x = torch.empty((M, N), dtype=x.dtype, device=x.device)
@@ -189,8 +195,9 @@ def rms_norm_backward(
     elif M > 0:
         _rms_norm_backward_rows[(parts,)](
             d_y, x, w, d_x, part, M, N, *strides, eps, offset,
-            LLAMA=llama, ROWS=ROWS, BLOCK=triton.next_power_of_2(N), STAGES=STAGES,
-            num_warps=num_warps,
+            LLAMA=llama, ROWS=ROWS, BLOCK=BLOCK,
+            STAGES=min(STAGES, 1 + 81920 // (ROWS * BLOCK * x.element_size())),
+            num_warps=max(num_warps, ROWS * BLOCK // 1024),
         )  # fmt: skip
     _add_parts[(triton.cdiv(N, 32),)](part, d_w, parts, N, BLOCK_PARTS=64, BLOCK_N=32, num_warps=4)
     return d_x, d_w

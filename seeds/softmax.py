@@ -9,7 +9,7 @@ moves   reads x once, writes y once
 plan    a program keeps ROWS rows in registers from load to store, and either ends there or walks on
         (PROGRAMS on each SM, loads STAGES deep); longer rows are swept twice, the first time with
         a running max and sum in each lane, the second time backwards, mostly out of the caches;
-        STREAM asks L2 to let go of y first
+        STREAM asks L2 to let go of y (1) or x (2) first
 """
 
 import torch
@@ -65,24 +65,27 @@ def _normalise(x, inside, scale):
 @triton.jit
 def _softmax_rows(
     x_ptr, y_ptr, M, N, x_stride, y_stride, scale,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, HINT: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    X_HINT: tl.constexpr, Y_HINT: tl.constexpr,
 ):  # fmt: skip
     col = tl.arange(0, BLOCK)[None, :]
     dtype: tl.constexpr = y_ptr.dtype.element_ty
     if STAGES == 0:
         row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
         inside = (row < M) & (col < N)
-        x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
+        x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0, eviction_policy=X_HINT)
         y = _normalise(x, col < N, scale).to(dtype)
-        tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=HINT)
+        tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=Y_HINT)
     else:
         step = tl.num_programs(0) * ROWS
         for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
             row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
             inside = (row < M) & (col < N)
-            x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
+            x = tl.load(
+                x_ptr + row * x_stride + col, mask=inside, other=0.0, eviction_policy=X_HINT
+            )
             y = _normalise(x, col < N, scale).to(dtype)
-            tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=HINT)
+            tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=Y_HINT)
 
 
 @triton.jit
@@ -128,16 +131,22 @@ def softmax(
     y = torch.empty((M, N), dtype=x.dtype, device=x.device)
     if M == 0:
         return y
-    if SWEEP > 0:
+    BLOCK = triton.next_power_of_2(N)
+    if SWEEP > 0 or BLOCK > 32768:
         _softmax_long_row[(M,)](
             x, y, N, x.stride(0), y.stride(0), scale,
-            BLOCK=SWEEP, num_warps=num_warps,
+            BLOCK=SWEEP or 4096, num_warps=num_warps,
         )  # fmt: skip
         return y
+    # a setting that was tuned at another size must fit here too: registers, then shared memory
+    ROWS = max(1, min(ROWS, 32768 // BLOCK))
+    num_warps = max(num_warps, ROWS * BLOCK // 2048)
+    STAGES = min(STAGES, 1 + 163840 // (ROWS * BLOCK * x.element_size())) if PROGRAMS > 0 else 0
     _softmax_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
         x, y, M, N, x.stride(0), y.stride(0), scale,
-        ROWS=ROWS, BLOCK=triton.next_power_of_2(N), STAGES=STAGES if PROGRAMS else 0,
-        HINT="evict_first" if STREAM else "", num_warps=num_warps,
+        ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES,
+        X_HINT="evict_first" if STREAM == 2 else "", Y_HINT="evict_first" if STREAM == 1 else "",
+        num_warps=num_warps,
     )  # fmt: skip
     return y
 
@@ -153,7 +162,7 @@ UNIT = Unit(
             "PROGRAMS": (0, 1, 2, 4),
             "STAGES": (1, 2, 3),
             "SWEEP": (0, 2048, 4096, 8192),
-            "STREAM": (0, 1),
+            "STREAM": (0, 1, 2),
             "num_warps": (4, 1, 2, 8, 16, 32),
         },
         rule={
@@ -162,8 +171,10 @@ UNIT = Unit(
             "STAGES": "min(3, 1 + 232448 // (pow2(N) * itemsize))"
             " if N > 8192 and N <= 32768 and M > 132 else 1",
             "SWEEP": "0 if N <= 32768 else 4096",
+            "STREAM": "2 if N % 8 > 0 and N > 2048 and N <= 32768 else 0",
             "num_warps": "8 if N > 32768 else max(1, min(32,"
-            " (min(8 * pow2(N), 4096) if M > 2048 and N <= 2048 else pow2(N)) // 512))",
+            " (min(8 * pow2(N), 4096) if M > 2048 and N <= 2048 else pow2(N))"
+            " // (2048 if N % 8 > 0 and N > 2048 else 512)))",
         },
         constraints=(
             "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 8192 and STREAM == 0)",
@@ -171,7 +182,7 @@ UNIT = Unit(
             "(PROGRAMS > 0) == (STAGES > 1)",
             "PROGRAMS == 0 or N >= 2048",
             # what fits in L2 may be wanted from there next
-            "STREAM == 0 or M * N * itemsize > 33554432",
+            "STREAM != 1 or M * N * itemsize > 33554432",
             "PROGRAMS == 0 or M > 132 * ROWS * PROGRAMS",
             "ROWS == 1 or (M >= 264 * ROWS and ROWS * pow2(N) <= 8192)",
             # 8 to 64 values a thread: fewer waste threads, more spill

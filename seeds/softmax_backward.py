@@ -103,15 +103,19 @@ def softmax_backward(
     d_x = torch.empty((M, N), dtype=y.dtype, device=y.device)
     if M == 0:
         return d_x
-    if SWEEP > 0:
+    BLOCK = triton.next_power_of_2(N)
+    if SWEEP > 0 or BLOCK > 16384:
         _softmax_backward_long_row[(M,)](
             d_y, y, d_x, N, d_y.stride(0), y.stride(0), d_x.stride(0), scale,
-            BLOCK=SWEEP, num_warps=num_warps,
+            BLOCK=SWEEP or 8192, num_warps=num_warps,
         )  # fmt: skip
         return d_x
+    # a setting that was tuned at another size must fit in registers here too
+    ROWS = max(1, min(ROWS, 16384 // BLOCK))
+    num_warps = max(num_warps, ROWS * BLOCK // 1024)
     _softmax_backward_rows[(triton.cdiv(M, ROWS),)](
         d_y, y, d_x, M, N, d_y.stride(0), y.stride(0), d_x.stride(0), scale,
-        ROWS=ROWS, BLOCK=triton.next_power_of_2(N), num_warps=num_warps,
+        ROWS=ROWS, BLOCK=BLOCK, num_warps=num_warps,
     )  # fmt: skip
     return d_x
 

@@ -19,8 +19,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import torch
 
 from kernel_library.recipe import Simplex
+from kernel_library.space import Config
 from kernel_library.spec import Tensor, Workload
-from kernel_library.unit import Unit, space_names
+from kernel_library.unit import Unit, space_names, tuned_table
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 #: Largest difference over largest true value: a few roundings of the dtype.
@@ -67,15 +68,24 @@ def skewed(t: torch.Tensor) -> torch.Tensor:
     return room[1:].view(t.shape).copy_(t)
 
 
-def cases(unit: Unit) -> Iterator[tuple[Workload, Layout]]:
-    """Every check workload as it is, and the last of each dtype in every layout."""
+def cases(unit: Unit) -> Iterator[tuple[Workload, Layout, Config]]:
+    """Every check workload as it is, the last of each dtype in every layout, and settings that
+    were tuned elsewhere at the widest check workload: `nearest` may pick any row.
+    """
     checks = [at for at in unit.op.workloads if at.role == "check"]
     if INTERPRETED and unit.op.matmul_flops != "0":
         # Triton's interpreter gets bfloat16 dots wrong (docs/measured.md)
         checks = [at for at in checks if "bfloat16" not in at.dtypes.values()]
-    yield from ((at, plain) for at in checks)
-    last = {tuple(at.dtypes.values()): at for at in checks if at.dims.get("N", 0) < 10000}
-    yield from ((at, layout) for at in last.values() for layout in (gapped, turned, skewed))
+    for at in checks:
+        yield at, plain, unit.space.default(space_names(unit.op, at))
+    last = {tuple(at.dtypes.values()): at for at in checks if at.dims["N"] <= 5000}
+    for at in last.values():
+        for layout in (gapped, turned, skewed):
+            yield at, layout, unit.space.default(space_names(unit.op, at))
+    widest = max(checks, key=lambda at: (at.dims["N"], "float32" not in at.dtypes.values()))
+    for row in tuned_table(unit, "NVIDIA H200"):
+        if unit.op.matmul_flops == "0":
+            yield widest, plain, row.config
 
 
 def to(device: str, t: torch.Tensor) -> torch.Tensor:
@@ -102,16 +112,17 @@ def error(got: list[torch.Tensor], want: list[torch.Tensor]) -> float:
     return max(one(g, w) for g, w in zip(got, want, strict=True))
 
 
-def run_case(unit: Unit, at: Workload, layout: Layout, device: str) -> dict[str, object]:
-    """Run the kernel once, at its default setting, and compare."""
+def run_case(
+    unit: Unit, at: Workload, layout: Layout, config: Config, device: str
+) -> dict[str, object]:
+    """Run the kernel once and compare."""
     options = unit.op.option_values(at)
-    config = unit.space.default(space_names(unit.op, at))
     args = inputs(unit, at)
     want = [t.double() for t in listed(unit.reference(*(a.double() for a in args), **options))]
     placed = [to(device, layout(a)) for a in args]
     got = listed(unit.kernel(*placed, **options, **config))
     return {
-        "case": f"{at}-{layout.__name__}",
+        "case": f"{at}-{layout.__name__}-{dict(config)}",
         "error": error(got, want),
         "error_of_zeros": error([torch.zeros_like(w) for w in want], want),
         "bound": BOUND[next(iter(at.dtypes.values()))],
@@ -166,8 +177,9 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     asked = parser.parse_args()
     unit: Unit = importlib.import_module(f"seeds.{asked.unit}").UNIT
-    for at, layout in cases(unit):
-        sys.stdout.write(json.dumps(run_case(unit, at, layout, asked.device)) + "\n")
+    for at, layout, config in cases(unit):
+        case = run_case(unit, at, layout, config, asked.device)
+        sys.stdout.write(json.dumps(case) + "\n")
     if asked.device == "cuda":
         sys.stdout.write(json.dumps(run_large(unit)) + "\n")
     sys.stdout.write(json.dumps(run_empty(unit, asked.device)) + "\n")

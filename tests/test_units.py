@@ -87,7 +87,7 @@ def test_kernel_half_stands_alone(name: str):
 @pytest.mark.parametrize("name", UNITS)
 def test_the_untuned_setting_is_legal_everywhere(name: str):
     op, space = UNITS[name].op, UNITS[name].space
-    sizes = [1, 2, 40, 1000, 4096, 40000, 131072]
+    sizes = [1, 2, 40, 1000, 2500, 4096, 5001, 20001, 40000, 131072]
     points = [
         Workload(dict.fromkeys(at.dims, size) | {"M": m}, {"T": dtype})
         for at in op.workloads[:1]
