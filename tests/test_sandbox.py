@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from evaluator.errors import LabError
 from evaluator.isolate import Died, Done
 from evaluator.sandbox import Zygote, sandbox_level
 
@@ -35,19 +36,19 @@ def look(zygote: Zygote) -> dict:
 def test_a_confined_child_sees_nothing_of_the_host(zygote):
     seen = look(zygote)
     assert not {"CANARY_SECRET", "KERNELWRIGHT_LLM_KEY"} & set(seen["environment"])
-    assert seen["tmp"] == [] and seen["processes"] == [] and seen["pid"] == 1
+    assert seen["private"] == [] and seen["processes"] == [] and seen["pid"] == 1
     assert not {"home", "var", "srv", "mnt"} & set(seen["root"])
 
 
 @needs_namespaces
 def test_a_confined_child_cannot_write_outside_or_connect(zygote):
     seen = look(zygote)
-    assert not seen["can_write"] and not seen["can_connect"]
+    assert seen["writable"] == [] and not seen["can_connect"]
 
 
 @needs_namespaces
-def test_a_confined_child_holds_no_capability_and_cannot_gain_one(zygote):
-    assert look(zygote)["can_mount"] is False
+def test_a_confined_child_holds_no_capability(zygote):
+    assert look(zygote)["capabilities"] == 0
 
 
 @pytest.mark.parametrize(
@@ -105,3 +106,28 @@ def test_a_lost_zygote_is_started_again(zygote):
     zygote._process.kill()
     zygote._process.wait()
     assert isinstance(zygote(f"{SELFTEST}:look", b"", 30), Done)
+
+
+def test_an_open_zygote_runs_jobs_too():
+    with Zygote(preload=("torch", "evaluator.play.job"), confined=False) as opened:
+        assert isinstance(opened(f"{SELFTEST}:look", b"", 30), Done)
+        assert opened(f"{SELFTEST}:hang", b"", 1).how == "timeout"
+
+
+def test_a_zygote_that_dies_at_a_job_is_our_fault_and_says_why(tmp_path, monkeypatch):
+    # a second thread makes forking unsafe, and the zygote refuses to go on
+    wait = "import threading, time; threading.Thread(target=time.sleep, args=(99,), daemon=True)"
+    (tmp_path / "threaded.py").write_text(f"{wait}.start()")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with (
+        Zygote(preload=("threaded",), confined=False) as opened,
+        pytest.raises(LabError, match="must have one thread"),
+    ):
+        opened(f"{SELFTEST}:look", b"", 30)
+
+
+def test_a_library_beside_the_package_is_seen_inside(tmp_path, monkeypatch):
+    (tmp_path / "beside.py").write_text("WORD = 1")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with Zygote(preload=("beside",)) as started:
+        assert isinstance(started(f"{SELFTEST}:look", b"", 30), Done)

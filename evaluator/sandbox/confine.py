@@ -1,7 +1,7 @@
 """What a forked child gives up before it touches a stranger's bytes.
 
 `fork_confined` makes it the first process of PID, mount, IPC and network namespaces of its own, so
-that killing it kills all that it started; `confine_namespaces` then gives it a private /tmp and no
+that killing it kills all that it started; `confine_namespaces` then gives it a folder and no
 way to gain privileges. Where the host's user is root, the child becomes a user of its own, because
 the kernel counts no process limit for root; elsewhere it gets a user namespace instead.
 """
@@ -23,7 +23,9 @@ _LAST_CAPABILITY = 40
 
 #: Address space beyond what the zygote has already mapped: a compiler needs one or two GiB.
 EXTRA_MEMORY = 4 << 30
-PRIVATE_TMP = "size=1g,mode=0700"
+#: Each child's own memory to write to, seen by no other.
+PRIVATE = "/private"
+PRIVATE_SIZE = "size=1g,mode=0700"
 PROCESSES = 256
 #: Users for children of a root zygote: far from any that a host gives out.
 FIRST_USER, USERS = 2_000_000_000, 60_000
@@ -54,9 +56,9 @@ def fork_confined() -> int:
 
 
 def confine_namespaces(number: int) -> None:
-    """In the number-th child of `fork_confined`: a private /tmp, no /proc, no way to privileges."""
+    """In the number-th child of `fork_confined`: a folder of its own, no /proc, no way to privileges."""
     user = FIRST_USER + number % USERS if _is_host_root() else os.getuid()
-    _mount(b"tmpfs", b"/tmp", f"{PRIVATE_TMP},uid={user},gid={user}".encode())
+    _mount(b"tmpfs", PRIVATE.encode(), f"{PRIVATE_SIZE},uid={user},gid={user}".encode())
     # bubblewrap covers parts of /proc, so the kernel refuses a second mount of it: show none at all
     _mount(b"tmpfs", b"/proc", b"size=0,mode=0555")
     for capability in range(_LAST_CAPABILITY + 1):
@@ -67,7 +69,7 @@ def confine_namespaces(number: int) -> None:
         os.setresuid(user, user, user)
     _drop_capabilities()
     _check(_python.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
-    os.chdir("/tmp")
+    os.chdir(PRIVATE)
 
 
 def mapped_bytes() -> int:

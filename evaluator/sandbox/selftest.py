@@ -19,27 +19,38 @@ def look(_: bytes) -> bytes:
             "pid": os.getpid(),
             "environment": sorted(os.environ),
             "root": sorted(p.name for p in Path("/").iterdir()),
-            "tmp": [p.name for p in Path("/tmp").iterdir()],
+            "private": [p.name for p in Path.cwd().iterdir()],
             "processes": [p.name for p in Path("/proc").iterdir() if p.name.isdigit()],
-            "can_write": _can_write(Path(__file__).parent / "planted"),
+            "writable": [
+                p for p in ("/", "/tmp", "/usr", str(Path(__file__).parent)) if _can_write(p)
+            ],
             "can_connect": _can_connect(),
-            "can_mount": _can_mount(),
+            "capabilities": _capabilities(),
         }
     ).encode()
 
 
-def _can_write(path: Path) -> bool:
+def _can_write(folder: str) -> bool:
+    planted = Path(folder) / "planted"
     try:
-        path.write_text("planted")
+        planted.write_text("planted")
     except OSError:
         return False
-    path.unlink()
+    planted.unlink()
     return True
 
 
-def _can_mount() -> bool:
-    mounted: int = ctypes.CDLL(None).mount(b"tmpfs", b"/tmp", b"tmpfs", 0, None)
-    return mounted == 0
+def _capabilities() -> int:
+    """How many privileges this process holds (capget, version 3)."""
+    header, held = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    ctypes.CDLL(None).capget(header, held)
+    return sum(word.bit_count() for word in held)
+
+
+def _confined() -> None:
+    """Bombs go off in a namespace of their own, or not at all."""
+    if os.getpid() != 1:
+        raise PermissionError("this self-test harms a host that does not confine it")
 
 
 def _can_connect() -> bool:
@@ -68,6 +79,7 @@ def raise_error(_: bytes) -> bytes:
 
 def fork_and_hang(_: bytes) -> bytes:
     """Leave a grandchild behind that hangs too, in a session of its own."""
+    _confined()
     if os.fork() == 0:
         os.setsid()
         ctypes.CDLL(None).prctl(_PR_SET_NAME, b"kw-orphan", 0, 0, 0)
@@ -76,6 +88,7 @@ def fork_and_hang(_: bytes) -> bytes:
 
 def eat_memory(_: bytes) -> bytes:
     """Ask for memory without end."""
+    _confined()
     eaten = []
     while True:
         eaten.append(bytearray(256 << 20))
@@ -83,14 +96,16 @@ def eat_memory(_: bytes) -> bytes:
 
 def fork_bomb(_: bytes) -> bytes:
     """Fork without end."""
+    _confined()
     while True:
         os.fork()
 
 
 def fill_disk(_: bytes) -> bytes:
     """Write files without end."""
+    _confined()
     for number in itertools.count():
-        Path(f"/tmp/{number}").write_bytes(bytes(64 << 20))
+        Path(str(number)).write_bytes(bytes(64 << 20))
     return b""
 
 

@@ -16,6 +16,7 @@ import signal
 import socket
 import struct
 import sys
+import tempfile
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +102,8 @@ def _child(request: dict[str, Any], body: int, reply: int, log: int, confined: b
             confine_namespaces(request["id"])
         else:
             os.setsid()
+            if request["limit"]:
+                os.chdir(tempfile.mkdtemp())
         if request["limit"]:
             limit_resources(request["limit"], mapped)
         with os.fdopen(body, "rb") as file:
