@@ -1,7 +1,7 @@
-"""Runs one seed unit against its reference and prints what came out, one JSON object a case.
+"""Runs seed units against their references and prints what came out, one JSON object a case.
 
-    TRITON_INTERPRET=1 python tests/run_unit.py rms_norm          Triton's interpreter, no GPU
-    python tests/run_unit.py rms_norm --device cuda               the compiled kernel
+    TRITON_INTERPRET=1 python tests/run_unit.py rms_norm softmax     Triton's interpreter, no GPU
+    python tests/run_unit.py rms_norm --device cuda                  the compiled kernel
 
 In a process of its own, since Triton reads TRITON_INTERPRET when a kernel is decorated.
 """
@@ -170,19 +170,25 @@ def run_large(unit: Unit) -> dict[str, object]:
     return {"case": f"{at}", "error": error(*map(list, zip(*rows, strict=True))), "bound": 3e-2}
 
 
+def outcomes(unit: Unit, device: str) -> Iterator[dict[str, object]]:
+    """Each case's outcome, then the large one's on a GPU, then that of no rows."""
+    for at, layout, config in cases(unit):
+        yield run_case(unit, at, layout, config, device)
+    if device == "cuda":
+        yield run_large(unit)
+    yield run_empty(unit, device)
+
+
 def main() -> None:
-    """Print each case's outcome."""
+    """Print every unit's outcomes."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("unit")
+    parser.add_argument("units", nargs="+")
     parser.add_argument("--device", default="cpu")
     asked = parser.parse_args()
-    unit: Unit = importlib.import_module(f"seeds.{asked.unit}").UNIT
-    for at, layout, config in cases(unit):
-        case = run_case(unit, at, layout, config, asked.device)
-        sys.stdout.write(json.dumps(case) + "\n")
-    if asked.device == "cuda":
-        sys.stdout.write(json.dumps(run_large(unit)) + "\n")
-    sys.stdout.write(json.dumps(run_empty(unit, asked.device)) + "\n")
+    for name in asked.units:
+        unit: Unit = importlib.import_module(f"seeds.{name}").UNIT
+        for outcome in outcomes(unit, asked.device):
+            sys.stdout.write(json.dumps({"unit": name} | outcome) + "\n")
 
 
 if __name__ == "__main__":

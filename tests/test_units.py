@@ -23,22 +23,27 @@ MATMULS = [name for name, unit in UNITS.items() if unit.op.matmul_flops != "0"]
 SHARED_LIMIT = {80: 166912, 90: 232448, 100: 232448}
 
 
-def run(script: str, *arguments: str, **environment: str) -> list[dict]:
-    """What a script beside this file prints, one JSON object a line."""
+@cache
+def run(script: str, *arguments: str, interpret: bool = False) -> tuple[dict, ...]:
+    """What a script beside this file prints of all units, one JSON object a line."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / script), *arguments],
-        env={**os.environ, **environment}, capture_output=True, text=True, timeout=280,
+        [sys.executable, str(ROOT / "tests" / script), *arguments, *UNITS],
+        env={**os.environ, "TRITON_INTERPRET": str(int(interpret))},
+        capture_output=True, text=True, timeout=280,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return tuple(json.loads(line) for line in done.stdout.splitlines())
 
 
-@cache
-def interpreted(name: str) -> tuple[dict, ...]:
-    return tuple(run("run_unit.py", name, TRITON_INTERPRET="1"))
+def of(name: str, printed: tuple[dict, ...]) -> list[dict]:
+    return [each for each in printed if each["unit"] == name]
 
 
-def wrong(cases: tuple[dict, ...]) -> list[dict]:
+def interpreted(name: str) -> list[dict]:
+    return of(name, run("run_unit.py", interpret=True))
+
+
+def wrong(cases: list[dict]) -> list[dict]:
     """The cases that are not right to within a few roundings, in the right dtype, by every law."""
     return [
         case
@@ -67,8 +72,8 @@ def test_no_rows_are_an_answer_too(name: str):
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", UNITS)
 def test_kernel_matches_its_reference_and_laws_on_the_gpu(name: str):
-    *cases, large, empty = run("run_unit.py", name, "--device", "cuda")
-    assert wrong((*cases, empty)) == []
+    *cases, large, empty = of(name, run("run_unit.py", "--device=cuda"))
+    assert wrong([*cases, empty]) == []
     assert large["error"] <= large["bound"]
     assert empty["right"]
 
@@ -187,7 +192,7 @@ def test_reference_exports(name: str):
 @pytest.mark.parametrize("arch", SHARED_LIMIT)
 @pytest.mark.parametrize("name", UNITS)
 def test_unit_compiles_without_a_gpu_and_without_spills(name: str, arch: int):
-    kernels = run("compile_unit.py", name, str(arch))
+    kernels = of(name, run("compile_unit.py", str(arch)))
     assert kernels
     for kernel in kernels:
         assert kernel["spills"] == 0, kernel

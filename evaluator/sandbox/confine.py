@@ -56,7 +56,7 @@ def fork_confined() -> int:
 
 
 def confine_namespaces(number: int) -> None:
-    """In the number-th child of `fork_confined`: a folder of its own, no /proc, no way to privileges."""
+    """In the number-th child of `fork_confined`: a folder of its own, no /proc, no privileges."""
     user = FIRST_USER + number % USERS if _is_host_root() else os.getuid()
     _mount(b"tmpfs", PRIVATE.encode(), f"{PRIVATE_SIZE},uid={user},gid={user}".encode())
     # bubblewrap covers parts of /proc, so the kernel refuses a second mount of it: show none at all

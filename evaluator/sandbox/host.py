@@ -67,8 +67,7 @@ class Zygote:
         try:
             return pipes.read(time.monotonic() + seconds, lambda: self._kill(number))
         except EOFError as error:
-            said = "".join(self._said)[-1500:].strip()
-            raise LabError(f"the zygote died while it ran a job: {said}") from error
+            raise LabError(f"the zygote died while it ran a job: {self._words()}") from error
         finally:
             pipes.close()
 
@@ -95,6 +94,10 @@ class Zygote:
                 self._process.wait()
         self._process = self._control = None
 
+    def _words(self) -> str:
+        """The last that the zygote itself wrote."""
+        return "".join(self._said)[-1500:].strip()
+
     def _kill(self, number: int) -> None:
         self._send(json.dumps({"kill": number}).encode() + b"\n", [])
 
@@ -105,7 +108,7 @@ class Zygote:
                 socket.send_fds(control, [line], fds)
             except OSError as error:
                 self._end()
-                raise LabError(f"the zygote is gone: {error}") from error
+                raise LabError(f"the zygote is gone: {self._words()}") from error
 
     def _started(self) -> socket.socket:
         if self._control and self._process and self._process.poll() is None:
@@ -149,5 +152,5 @@ def _drain(process: subprocess.Popen[bytes], said: deque[str]) -> None:
     """Keep the zygote's own error pipe from filling, and its last words for a report."""
     if process.stderr:
         with process.stderr:
-            while chunk := process.stderr.read1(4096):
+            while chunk := os.read(process.stderr.fileno(), 4096):
                 said.append(chunk.decode(errors="replace"))

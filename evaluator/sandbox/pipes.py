@@ -31,10 +31,12 @@ class Pipes:
         self.reply, self.log, self.status = (read for read, _ in pairs)
 
     def close_theirs(self) -> None:
+        """Close the ends that were handed over."""
         for fd in self.theirs:
             os.close(fd)
 
     def close(self) -> None:
+        """Close the ends that are ours."""
         for fd in (self.reply, self.log, self.status):
             os.close(fd)
 
