@@ -26,6 +26,8 @@ from kernel_library.verdict import (
 )
 
 Recordings = tuple[Recording, ...]
+#: Measurements, and what should be known of how they were taken.
+Timed = tuple[tuple[Measurement, ...], tuple[str, ...]]
 #: Spilled bytes per thread beyond which a kernel is not worth the GPU's time.
 MOST_SPILLS = 1024
 
@@ -45,7 +47,7 @@ class Lab:
     timed: Callable[[OpSpec], Sequence[Point]]
     record: Callable[[OpSpec, Candidate, Sequence[Point]], Recordings]
     run: Callable[[OpSpec, Candidate, Sequence[Point]], tuple[Checked, ...]]
-    measure: Callable[[OpSpec, Sequence[Point], Recordings], tuple[Measurement, ...]]
+    measure: Callable[[OpSpec, Sequence[Point], Recordings], Timed]
 
 
 @dataclass(slots=True)
@@ -81,8 +83,10 @@ def evaluate(op: OpSpec, candidate: Candidate, lab: Lab) -> Verdict:
         with watch("correct"):
             checked = lab.run(op, candidate, lab.matrix(op, candidate))
         with watch("speed"):
-            measured = lab.measure(op, timed, tapes[len(smoke) :])
-        return Passed(checked, _told(lab, watch, kernels), measured, kernels)
+            measured, notes = lab.measure(op, timed, tapes[len(smoke) :])
+        record = _told(lab, watch, kernels)
+        whole = replace(record, checks=(*record.checks, *notes))
+        return Passed(checked, whole, measured, kernels)
     except CandidateError as error:
         facts = error.kernels or kernels
         record = _told(lab, watch, facts)

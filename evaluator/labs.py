@@ -16,7 +16,7 @@ import torch
 import triton
 
 from evaluator import matrix, screen
-from evaluator.evaluate import Lab, Recordings
+from evaluator.evaluate import Lab, Recordings, Timed
 from evaluator.inputs import Case
 from evaluator.intake import export
 from evaluator.interpret.judge import check_interpreted
@@ -31,7 +31,7 @@ from kernel_library.device import Device
 from kernel_library.graph import Graph
 from kernel_library.spec import OpSpec, Workload
 from kernel_library.tape import Recording
-from kernel_library.verdict import Checked, Measurement, Record, SandboxLevel
+from kernel_library.verdict import Checked, Record, SandboxLevel
 
 #: What a machine without a GPU compiles for: Hopper.
 DEFAULT_ARCH = 90
@@ -105,7 +105,7 @@ def interpreted_lab(rooms: Rooms, secret: int | None = None) -> Lab:
         return check_interpreted(whole, candidate, points, rooms.interpreter)
 
     told = Record("interpreted", rooms.level, versions=versions(), checks=_checks(INTERPRETED))
-    return _lab(told, secret, INTERPRETED, tapes, run, lambda op, points, recordings: ())
+    return _lab(told, secret, INTERPRETED, tapes, run, lambda op, points, recordings: ((), ()))
 
 
 def replayed_lab(
@@ -120,12 +120,10 @@ def replayed_lab(
         whole = graphs(op, [at for at, _ in points])
         return check_replayed(whole, _takes(points, recordings), rooms.player)
 
-    def measure(
-        op: OpSpec, points: Sequence[Point], recordings: Recordings
-    ) -> tuple[Measurement, ...]:
+    def measure(op: OpSpec, points: Sequence[Point], recordings: Recordings) -> Timed:
         whole = graphs(op, [at for at, _ in points])
         takes = _takes(points, recordings)
-        return time_replayed(whole, takes, device, rooms.player, arms)[0]
+        return time_replayed(whole, takes, device, rooms.player, arms)
 
     told = Record(
         "replayed", rooms.level, device=device.name,
@@ -137,7 +135,7 @@ def replayed_lab(
 def _lab(
     told: Record, secret: int, budget: Budget, tapes: Tapes,
     run: Callable[[OpSpec, Candidate, Sequence[Point]], tuple[Checked, ...]],
-    measure: Callable[[OpSpec, Sequence[Point], Recordings], tuple[Measurement, ...]],
+    measure: Callable[[OpSpec, Sequence[Point], Recordings], Timed],
 ) -> Lab:  # fmt: skip
     def points(op: OpSpec, candidate: Candidate) -> Sequence[Point]:
         settings = (candidate.config, *(row.config for row in candidate.tuned))

@@ -48,8 +48,8 @@ def main(look: Callable[[str, str], None] | None = None) -> int:
             show(client, job, address)
             if look:
                 look(address, job["best"])
-            accept(client, job["best"])
-            wheel = export(client, job, Path(folder))
+            kernel = accept(client, job["best"])
+            wheel = export(client, kernel, Path(folder))
         return verify(wheel, Path(folder))
 
 
@@ -118,8 +118,8 @@ def show(client: httpx.Client, job: dict, address: str) -> None:
     out.print(f"its page: {address}candidates/{job['best']}", highlight=False, soft_wrap=True)
 
 
-def accept(client: httpx.Client, digest: str) -> None:
-    """Accept the winner into the library, as a reviewer would."""
+def accept(client: httpx.Client, digest: str) -> str:
+    """Accept the winner into the library, as a reviewer would; the kernel's name there."""
     step("accepting the winner by REST")
     version = client.get(f"/v1/candidates/{digest}").headers["etag"]
     review = {"decision": "accept", "note": "seen in the demo", "reviewer": "demo"}
@@ -127,12 +127,14 @@ def accept(client: httpx.Client, digest: str) -> None:
         f"/v1/candidates/{digest}/reviews", json=review, headers={"if-match": version}
     )
     answer.raise_for_status()
+    kernels = client.get("/v1/kernels").json()["items"]
+    return next(k["name"] for k in kernels if k["candidate_digest"] == digest)
 
 
-def export(client: httpx.Client, job: dict, folder: Path) -> Path:
+def export(client: httpx.Client, kernel: str, folder: Path) -> Path:
     """Export the accepted kernel, and fetch the wheel."""
     step("exporting it as a wheel")
-    asked = {"kernels": [job["name"]], "package": PACKAGE}
+    asked = {"kernels": [kernel], "package": PACKAGE}
     answer = client.post("/v1/exports", json=asked)
     answer.raise_for_status()
     made = follow(client, answer.json()["id"])

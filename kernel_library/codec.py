@@ -12,7 +12,6 @@ from kernel_library.graph import Graph
 from kernel_library.job import Attempt, Budget, Finished
 from kernel_library.space import Space, Tuned
 from kernel_library.spec import OpSpec, Workload
-from kernel_library.tape import Tape
 from kernel_library.verdict import Verdict
 
 op_json = TypeAdapter(OpSpec)
@@ -21,7 +20,6 @@ graph_json = TypeAdapter(Graph)
 space_json = TypeAdapter(Space)
 tuned_json = TypeAdapter(tuple[Tuned, ...])
 candidate_json = TypeAdapter(Candidate)
-tape_json = TypeAdapter(Tape)
 device_json = TypeAdapter(Device)
 attempt_json = TypeAdapter(Attempt)
 budget_json = TypeAdapter(Budget)

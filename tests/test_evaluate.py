@@ -37,7 +37,7 @@ def lab(**stages) -> Lab:
         "timed": lambda op: [(AT, None)],
         "record": lambda op, c, points: tuple(tape for _ in points),
         "run": lambda op, c, points: (Checked(AT, 0.0, 0.0, 1),),
-        "measure": lambda op, points, tapes: (),
+        "measure": lambda op, points, tapes: ((), ("no such baseline here",)),
     }
     return Lab(**standing | stages)
 
@@ -79,6 +79,10 @@ def test_a_product_must_use_matrix_instructions():
     assert evaluate(PRODUCT, CANDIDATE, lab(run=never)).stage == "resources"
     tensor_cores = KernelFacts("k", "sm_90", 32, 0, 0, 4, matmul_instructions=8)
     assert evaluate(PRODUCT, CANDIDATE, lab(kernels=(tensor_cores,))).kind == "passed"
+
+
+def test_what_is_to_be_known_of_the_times_stands_in_the_record():
+    assert evaluate(OP, CANDIDATE, lab()).record.checks == ("no such baseline here",)
 
 
 def test_seconds_are_kept_by_stage():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain, count
+
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
@@ -72,10 +74,10 @@ class Reviews(Part):
         """A new version of the op's kernel; the words and gradient of the same op carry over."""
         op = acceptable(job.op, tried.attempt.verdict)
         self.database.lock(session, Kernel)
-        last = newest(session, op.name)
-        same = last if last and last.op.digest == op.digest else None
+        name = free_name(session, op)
+        same = newest(session, name)
         kernel = Kernel(
-            name=op.name,
+            name=name,
             op=op,
             candidate=tried.attempt.candidate,
             candidate_digest=tried.digest,
@@ -87,7 +89,17 @@ class Reviews(Part):
             job_id=job.id,
             at=self.database.now(),
         )
-        return add_version(session, kernel, last)
+        return add_version(session, kernel, same)
+
+
+def free_name(session: Session, op: OpSpec) -> str:
+    """The op's name, or with a number after it: all versions of one name keep one contract."""
+    names = chain([op.name], (f"{op.name}_{number}" for number in count(2)))
+    for name in names:
+        taken = newest(session, name)
+        if taken is None or taken.op.digest == op.digest:
+            return name
+    raise AssertionError("counting ends only with a free name")
 
 
 def acceptable(op: OpSpec | None, verdict: Verdict) -> OpSpec:

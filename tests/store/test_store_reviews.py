@@ -56,12 +56,14 @@ def test_an_accepted_kernel_follows_the_seed_and_keeps_its_words(store):
     assert store.kernel(OP.name, 1).candidate == candidate("seed")
 
 
-def test_another_contract_of_the_same_name_takes_no_gradient_over(store):
+def test_another_contract_of_the_same_name_gets_a_name_of_its_own(store):
     other = replace(OP, options={"eps": Option(1.0)})
     store.add_kernel(OP, candidate("seed"), doc="the maths", backward="gather_scale_backward")
     searched(store, attempt("1"), op=other)
     accept(store, candidate("1").digest)
-    assert (store.kernel(OP.name).doc, store.kernel(OP.name).backward) == ("", None)
+    assert store.kernel(OP.name).candidate == candidate("seed")
+    mine = store.kernel(f"{OP.name}_2")
+    assert (mine.op, mine.version, mine.doc, mine.backward) == (other, 1, "", None)
 
 
 def test_rejecting_adds_nothing_and_may_be_thought_over(store):
