@@ -2,8 +2,8 @@
 
     python tests/compile_unit.py 90 rms_norm softmax
 
-One JSON object a kernel: unit, name, registers, spills, shared memory, matrix instructions. In a process
-of its own, since the recorder takes the place of Triton's driver for good.
+One JSON object a kernel: unit, name, registers, spills, shared memory, matrix instructions. In a
+process of its own, since the recorder takes the place of Triton's driver for good.
 """
 
 import argparse
@@ -15,8 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from evaluator.inputs import Case
 from evaluator.isolate import run_here
@@ -28,7 +27,7 @@ def facts(name: str, arch: int) -> Iterator[dict[str, object]]:
     """What the compiler made of each kernel of a unit at its measured sizes, untuned."""
     unit: Unit = importlib.import_module(f"seeds.{name}").UNIT
     for at in (at for at in unit.op.workloads if at.role == "measure"):
-        (recording,) = record(unit.op, unit.candidate(at), [(at, Case(0))], run_here, arch)
+        (recording,) = record(unit.op, unit.candidate(), [(at, Case(0))], run_here, arch)
         for kernel in recording.tape.kernels:
             yield {"unit": name, "at": str(at)} | {n: getattr(kernel, n) for n in kernel.__slots__}
 
@@ -44,7 +43,7 @@ def main() -> None:
         for name in asked.units:
             for kernel in facts(name, asked.arch):
                 sys.stdout.write(json.dumps(kernel) + "\n")
-        os.chdir(ROOT)
+        os.chdir(Path(__file__).parent)
 
 
 if __name__ == "__main__":
