@@ -35,7 +35,7 @@ def bubblewrap(env: Mapping[str, str]) -> list[str]:
         command += ["--perms", "0755", "--dir", folder]
     for path in needed:
         command += ["--ro-bind", path, path]
-    command += ["--dev", "/dev", "--proc", "/proc", "--dir", PRIVATE, "--chdir", PRIVATE]
+    command += ["--dev", "/dev", "--proc", "/proc", "--tmpfs", PRIVATE, "--chdir", PRIVATE]
     command += ["--remount-ro", "/tmp", "--remount-ro", "/"]
     for name, value in bare(env).items():
         command += ["--setenv", name, value]
