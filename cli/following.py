@@ -18,7 +18,7 @@ def line(kind: str, data: Mapping[str, object]) -> str:
     """One event as a line, with rich's markup; empty for what is not worth one."""
     match kind:
         case "started":
-            return "reading the problem"
+            return "a worker has taken it up"
         case "problem_read":
             return "the problem is read; looking for kernels"
         case "note":

@@ -175,7 +175,11 @@ def _model(
 ) -> Proposer:
     if settings.llm_url is None or settings.llm_model is None:
         return no_model
-    endpoint = Endpoint(settings.llm_url, settings.llm_model, settings.key or NO_KEY)
+    # half of the job's time at most may be spent on waiting for one reply
+    patience = min(240.0, ask.budget.seconds / 2)
+    endpoint = Endpoint(
+        settings.llm_url, settings.llm_model, settings.key or NO_KEY, patience=patience
+    )
     price = Price(settings.llm_price_in, settings.llm_price_out)
 
     def keep(call: Call) -> None:
