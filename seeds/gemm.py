@@ -25,7 +25,7 @@ OP = OpSpec(
     options={"act": Option("none", ("none", "relu", "silu", "gelu"))},
     flops="2 * M * N",
     matmul_flops="2 * M * N * K",
-    constraints=("N >= 1",),
+    constraints=("M >= 0", "N >= 1"),
     workloads=(
         *grid(
             "M N K",

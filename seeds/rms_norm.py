@@ -30,7 +30,7 @@ OP = OpSpec(
         "cast": Option("llama", ("llama", "gemma")),
     },
     flops="4 * M * N",
-    constraints=("N >= 1",),
+    constraints=("M >= 0", "N >= 1"),
     workloads=(
         *grid(
             "M N",

@@ -31,7 +31,7 @@ OP = OpSpec(
         "cast": Option("llama", ("llama", "gemma")),
     },
     flops="11 * M * N",
-    constraints=("N >= 1",),
+    constraints=("M >= 0", "N >= 1"),
     workloads=(
         *grid(
             "M N",

@@ -26,7 +26,7 @@ OP = OpSpec(
     outputs={"y": Tensor("M N")},
     options={"scale": Option(1.0)},
     flops="5 * M * N",
-    constraints=("N >= 1",),
+    constraints=("M >= 0", "N >= 1"),
     workloads=(
         *grid(
             "M N",

@@ -24,7 +24,7 @@ OP = OpSpec(
     outputs={"d_x": Tensor("M N")},
     options={"scale": Option(1.0)},
     flops="5 * M * N",
-    constraints=("N >= 1",),
+    constraints=("M >= 0", "N >= 1"),
     workloads=(
         *grid(
             "M N",

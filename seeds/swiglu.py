@@ -22,7 +22,7 @@ OP = OpSpec(
     inputs={"gate": Tensor("M N"), "up": Tensor("M N")},
     outputs={"y": Tensor("M N")},
     flops="6 * M * N",
-    constraints=("N >= 1",),
+    constraints=("M >= 0", "N >= 1"),
     workloads=(
         *grid(
             "M N",

@@ -24,7 +24,7 @@ OP = OpSpec(
     inputs={"d_y": Tensor("M N"), "gate": Tensor("M N"), "up": Tensor("M N")},
     outputs={"d_gate": Tensor("M N"), "d_up": Tensor("M N")},
     flops="12 * M * N",
-    constraints=("N >= 1",),
+    constraints=("M >= 0", "N >= 1"),
     workloads=(
         *grid(
             "M N",
