@@ -34,7 +34,7 @@ BUDGET = {"seconds": 240.0, "attempts": 12}
 def main(look: Callable[[str, str], None] | None = None) -> int:
     """Run the demo; 0 if the exported wheel verified itself.
 
-    `look(address, digest)` is called once the winner is known: a test opens the pages there.
+    `look(address, digest)` is called once the winner is accepted: a test opens the pages there.
     """
     with (
         TemporaryDirectory(prefix="kernelwright-demo-") as folder,
@@ -46,9 +46,9 @@ def main(look: Callable[[str, str], None] | None = None) -> int:
             if job["outcome"] != "winner":
                 return told(f"no winner: {job['why']} {job['problem'] or ''}")
             show(client, job, address)
+            kernel = accept(client, job["best"])
             if look:
                 look(address, job["best"])
-            kernel = accept(client, job["best"])
             wheel = export(client, kernel, Path(folder))
         return verify(wheel, Path(folder))
 
