@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.exits import REJECTED, USAGE, err, exits, fail
+from cli.exits import REJECTED, USAGE, err, exits, fail, settings, text_of
 from cli.render import show_verdict
 
 if TYPE_CHECKING:
@@ -27,13 +27,12 @@ def bench(
     """Judge a kernel and time it in the same run as the baselines, losses included."""
     from evaluator.evaluate import evaluate
     from kernel_library.verdict import Rejected
-    from worker.judging import open_judge
-    from worker.settings import Settings
+    from worker.judging import has_gpu, open_judge
 
     arms = tuple(name for name in against.split(",") if name)
-    with exits(), open_judge(Settings().device_path, arms) as judge:
-        if judge.device is None:
-            raise fail("no CUDA GPU is visible here, and a time from nowhere is no time", USAGE)
+    if not has_gpu():
+        raise fail("no CUDA GPU is visible here, so there is nothing to time on", USAGE)
+    with exits(), open_judge(settings().device_path, arms) as judge:
         known = _known(op, judge)
         kept = [at for at in known.op.workloads if at.role == "check" or only in str(at)]
         with err.status(f"timing {known.op.name} against {against}"):
@@ -50,7 +49,7 @@ def _known(op: str, judge: Judge) -> Known:
     from worker.retrieval import Known, seed_kernels
 
     if op.endswith(".py"):
-        problem = read(Path(op).name, Path(op).read_text(), judge.rooms.recorder)
+        problem = read(Path(op).name, text_of(Path(op)), judge.rooms.recorder)
         if problem.candidate is None:
             raise fail(f"{op} holds no kernel: bench takes a unit file", USAGE)
         return Known(problem.op, problem.candidate)

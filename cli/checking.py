@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.exits import REJECTED, USAGE, err, exits, fail
+from cli.exits import REJECTED, USAGE, err, exits, fail, settings, text_of
 from cli.render import show_verdict
+
+if TYPE_CHECKING:
+    from kernel_library.verdict import Verdict
+    from worker.judging import Judge
 
 Problem = Annotated[Path, typer.Argument(help="A unit, a KernelBench-style file, or a definition.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -25,25 +30,40 @@ def check(
     json: Json = False,
 ) -> None:
     """Judge a unit, or a candidate against a problem: right or not, and why."""
-    # the evaluator imports torch, which takes seconds: only commands that judge wait for it
-    from evaluator.intake import read
-    from kernel_library.verdict import Rejected
-    from worker.judging import open_judge
-    from worker.optimizing import submitted
-    from worker.settings import Settings
-
     with exits():
-        source = file.read_text(encoding="utf-8", errors="replace")
-        extra = workloads.read_text() if workloads else None
-        with open_judge(Settings().device_path) as judge, err.status("reading the problem") as said:
-            problem = read(file.name, source, judge.rooms.recorder, extra=extra)
-            kernel = problem.candidate
-            if candidate is not None:
-                kernel = submitted(problem.op, candidate.read_text())
-            if kernel is None:
-                raise fail("there is no kernel to judge: give one with --candidate", USAGE)
-            said.update("judging: recording, then running it on hidden sizes and values")
-            verdict = judge(problem.op, kernel)
-    show_verdict(verdict, problem.op.name, json)
-    if isinstance(verdict, Rejected):
+        device_path = settings().device_path
+        source = text_of(file)
+        extra = text_of(workloads) if workloads else None
+        kernel = text_of(candidate) if candidate else None
+        # the evaluator imports torch, which takes seconds: only commands that judge wait for it
+        with err.status("starting the judge") as said:
+            from worker.judging import open_judge
+
+            with open_judge(device_path) as judge:
+                name, verdict = judged(judge, (file.name, source, extra), kernel, said.update)
+    show_verdict(verdict, name, json)
+    if verdict.kind == "rejected":
         raise typer.Exit(REJECTED)
+
+
+def judged(
+    judge: Judge,
+    problem: tuple[str, str, str | None],
+    kernel: str | None = None,
+    say: Callable[[str], None] = lambda said: None,
+) -> tuple[str, Verdict]:
+    """The op's name, and the verdict on the kernel, or on the one that the problem holds.
+
+    `problem` is a file's name, its text, and a definition's workloads. Raises ProblemError.
+    """
+    from evaluator.intake import read
+    from worker.optimizing import submitted
+
+    say("reading the problem")
+    name, source, extra = problem
+    found = read(name, source, judge.rooms.recorder, extra=extra)
+    candidate = found.candidate if kernel is None else submitted(found.op, kernel)
+    if candidate is None:
+        raise fail(f"{name} holds no kernel to judge: give one with --candidate", USAGE)
+    say("judging: recording, then running it on hidden sizes and values")
+    return found.op.name, judge(found.op, candidate)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from cli.exits import exits, out
+from cli.exits import err, escaped, exits, out, settings
 
 
 def export(
@@ -17,15 +17,18 @@ def export(
     form: Annotated[Literal["wheel"], typer.Option("--format", help="Its form.")] = "wheel",
 ) -> None:
     """Write kernels of the library as a wheel that can verify itself."""
+    from cli.libraries import stocked
     from kernel_library.export import build_wheel
+    from kernel_library.export.exported import gathered
     from worker.exporting import VERSION, exported
-    from worker.settings import Settings
 
     with exits():
-        store = Settings().store()
-        try:
-            wheel = build_wheel([exported(store, op) for op in ops], package, VERSION, out_dir)
-        finally:
-            store.close()
+        with stocked(settings()) as store:
+            kernels = [exported(store, op) for op in ops]
+        wheel = build_wheel(kernels, package, VERSION, out_dir)
+    unjudged = [name for name, kernel in gathered(kernels).items() if kernel.verdict is None]
+    if unjudged:
+        told = f"{', '.join(unjudged)}: never judged here, so the package runs the reference for it"
+        err.print(f"[yellow]note:[/] {escaped(told)}", highlight=False, soft_wrap=True)
     out.print(f"wrote {wheel}", highlight=False, soft_wrap=True)
     out.print(f"install it, then `python -m {package} verify`", highlight=False)

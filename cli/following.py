@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import Event, Thread
+from typing import TYPE_CHECKING
 
 from cli.exits import escaped
-from kernel_library.store import Store
+
+if TYPE_CHECKING:
+    from kernel_library.store import Store
 
 ENDED = frozenset({"finished", "failed", "cancelled"})
 POLL_SECONDS = 0.3

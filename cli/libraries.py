@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.syntax import Syntax
 from rich.table import Table
 
-from cli.exits import escaped, exits, out
+from cli.exits import escaped, exits, out, settings
 from cli.render import show_verdict
 from kernel_library.codec import candidate_json, op_json, verdict_json
-from kernel_library.store.views import KernelView
+
+if TYPE_CHECKING:
+    from kernel_library.store import Store
+    from kernel_library.store.views import KernelView
+    from worker.settings import Settings
 
 app = typer.Typer(help="The kernels: seeds, and what people have accepted.", no_args_is_help=True)
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -50,24 +56,34 @@ def show(name: str, json: Json = False) -> None:
         }
         out.print_json(data=whole)
         return
-    out.print(escaped(found.doc), highlight=False)
-    out.print(Syntax(found.candidate.source, "python", theme="ansi_light", line_numbers=True))
+    out.print(escaped(found.doc), highlight=False, soft_wrap=True)
+    source = found.candidate.source
+    if out.is_terminal:
+        out.print(Syntax(source, "python", theme="ansi_light", line_numbers=True, word_wrap=True))
+    else:
+        out.print(escaped(source), highlight=False, soft_wrap=True)
     if found.verdict:
         show_verdict(found.verdict, name)
 
 
 def _kernels() -> list[KernelView]:
-    """The store's kernels; a store that was never used gets the seeds first."""
-    from worker.settings import Settings
+    with stocked(settings()) as store:
+        return store.kernels()
 
-    store = Settings().store()
+
+@contextmanager
+def stocked(settings: Settings) -> Iterator[Store]:
+    """The settings' store; one that was never used is set up and gets the seeds first."""
+    store = settings.store()
     try:
         if not store.is_current():
+            store.migrate()
+        if not store.kernels():
+            # the seeds import torch
             from worker.working import stock
 
-            store.migrate()
             stock(store)
-        return store.kernels()
+        yield store
     finally:
         store.close()
 

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from cli.exits import USAGE, err, exits, fail, out
+from cli.exits import settings as read_settings
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -34,9 +35,8 @@ def _findings() -> Iterator[tuple[str, bool, str, str]]:
 
     from evaluator.sandbox import sandbox_level
     from worker.judging import has_gpu, known_device
-    from worker.settings import Settings
 
-    settings = Settings()
+    settings = read_settings()
     gpu = has_gpu()
     name = torch.cuda.get_device_name(0) if gpu else "none: kernels are interpreted, not timed"
     yield "GPU", gpu, name, "install a CUDA build of torch on a machine with an NVIDIA GPU"
@@ -70,12 +70,11 @@ def calibrate(json: Json = False) -> None:
     from kernel_library.codec import device_json
     from worker.judging import calibrate as measure
     from worker.judging import has_gpu
-    from worker.settings import Settings
 
     with exits():
         if not has_gpu():
             raise fail("no CUDA GPU is visible here, so there is nothing to measure", USAGE)
-        path = Settings().device_path
+        path = read_settings().device_path
         with open_rooms() as rooms, err.status("measuring bandwidth, matmul rates and noise"):
             device = measure(rooms, path)
     if json:

@@ -10,6 +10,7 @@ app = typer.Typer(
     name="kernelwright",
     help="Turns a PyTorch reference op into a Triton kernel whose verdict can be believed.",
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_show_locals=False,
 )
 app.command("doctor")(machines.doctor)
@@ -26,7 +27,7 @@ app.add_typer(libraries.app, name="library")
 
 def main() -> None:
     """Run the command line."""
-    app()
+    app(prog_name="kernelwright")
 
 
 if __name__ == "__main__":

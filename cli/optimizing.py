@@ -5,17 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.exits import REJECTED, USAGE, err, escaped, exits, fail, out
+from cli.exits import REJECTED, err, escaped, exits, fail, failed, out, settings, text_of
 from cli.following import follow
 from cli.render import headline, show_verdict
 from kernel_library.codec import attempt_json
 from kernel_library.job import Attempt
-from kernel_library.store.views import CandidateView, JobView
 from kernel_library.verdict import Passed
+
+if TYPE_CHECKING:
+    from kernel_library.store.views import CandidateView, JobView
+    from worker.settings import Settings
 
 
 def optimize(
@@ -30,22 +33,18 @@ def optimize(
     json: Annotated[bool, typer.Option("--json", help="Print the winner as JSON.")] = False,
 ) -> None:
     """Propose and judge kernels until the budget ends, and say what came of it."""
-    from worker.settings import Settings
-
     with exits():
-        asked = {"filename": problem.name, "source": problem.read_text(errors="replace")}
+        asked = {"filename": problem.name, "source": text_of(problem)}
         if workloads:
-            asked["extra"] = workloads.read_text()
+            asked["extra"] = text_of(workloads)
         budget = {"seconds": minutes * 60} if minutes else {}
         given = {"llm_url": llm, "llm_model": model}
+        chosen = {name: value for name, value in given.items() if value}
         with TemporaryDirectory(prefix="kernelwright-") as home:
-            settings = Settings(
-                home=Path(home), device_file=Settings().device_path,
-                **{name: value for name, value in given.items() if value},  # type: ignore[arg-type]
-            )  # fmt: skip
-            job, tried = _run(settings, {**asked, "budget": budget})
+            here = {"home": Path(home), "device_file": settings(**chosen).device_path}
+            job, tried = _run(settings(**here, **chosen), {**asked, "budget": budget})
     if job.problem is not None:
-        raise fail(f"{job.problem['where']}: {job.problem['detail']}", USAGE)
+        raise failed(job.problem)
     winner = next((c for c in reversed(tried) if c.digest == job.best), None)
     if winner is None:
         raise fail(f"no correct kernel was found. {job.why}", REJECTED)
@@ -58,14 +57,12 @@ def optimize(
         _write(out_dir, job.name, winner.attempt)
 
 
-def _run(settings: object, request: dict[str, object]) -> tuple[JobView, list[CandidateView]]:
+def _run(settings: Settings, request: dict[str, object]) -> tuple[JobView, list[CandidateView]]:
     """Submit to a store of our own, perform it here, and print each attempt as it comes."""
     from worker.judging import open_judge
     from worker.runner import Duty, run_one
-    from worker.settings import Settings
     from worker.working import performer, stock
 
-    assert isinstance(settings, Settings)
     store = settings.store()
     try:
         store.migrate()
@@ -74,10 +71,12 @@ def _run(settings: object, request: dict[str, object]) -> tuple[JobView, list[Ca
         stop = Event()
         with open_judge(settings.device_path) as judge:
             watcher = follow(store, job.id, lambda said: err.print(said, highlight=False), stop)
-            while run_one(store, performer(judge, settings), Duty("here"), Event()) != "idle":
-                pass
-            stop.set()
-            watcher.join()
+            try:
+                while run_one(store, performer(judge, settings), Duty("here"), Event()) != "idle":
+                    pass
+            finally:
+                stop.set()
+                watcher.join()
         return store.job(job.id), store.candidates(job.id)
     finally:
         store.close()

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from socket import create_server
+from socket import AF_INET, AF_INET6, create_server, socket
+from types import FrameType
 from typing import Annotated
 
 import httpx
 import typer
 
-from cli.exits import OURS, REJECTED, USAGE, err, exits, fail, out
+from cli.exits import OURS, REJECTED, USAGE, err, exits, fail, failed, out, text_of
+from cli.exits import settings as read_settings
 from cli.following import line, stream
 from cli.render import show_verdict
 from kernel_library.codec import verdict_json
@@ -29,35 +35,62 @@ def serve(
     from api.app import create_app
     from api.serve import make_server
     from api.settings import ApiSettings
-    from worker.settings import Settings
 
-    settings = Settings()
+    settings = read_settings()
+    host, port = host or settings.host, settings.port if port is None else port
     _log()
+    # uvicorn stops at a signal and then raises it again, which would skip what is to be ended here
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
     with exits():
         store = settings.store()
-        if local:
-            store.migrate()
-        elif not store.is_current():
-            raise fail("the database is not up to date: start once with --local", USAGE)
-        app = create_app(store, settings=ApiSettings(max_source=settings.source_bytes))
-        bound = create_server((host or settings.host, settings.port if port is None else port))
-        server = make_server(app, host or settings.host, bound.getsockname()[1])
-        helper = _start_worker() if local else None
-        err.print(
-            f"serving on http://{host or settings.host}:{bound.getsockname()[1]}/", highlight=False
-        )
         try:
-            server.run(sockets=[bound])
+            app = create_app(store, settings=ApiSettings(max_source=settings.source_bytes))
+            server = make_server(app, host, port)
+            with _bound(host, port) as listening:
+                if local:
+                    store.migrate()
+                elif not store.is_current():
+                    raise fail("the database is not up to date: start once with --local", USAGE)
+                with _worker() if local else nullcontext():
+                    shown = f"[{host}]" if ":" in host else host
+                    address = f"http://{shown}:{listening.getsockname()[1]}/"
+                    err.print(f"serving on {address}", highlight=False, markup=False)
+                    server.run(sockets=[listening])
         finally:
-            if helper:
-                helper.terminate()
-                helper.wait(GRACE_SECONDS)
             store.close()
 
 
-def _start_worker() -> subprocess.Popen[bytes]:
+def _leave(number: int, _frame: FrameType | None) -> None:
+    raise typer.Exit
+
+
+def _bound(host: str, port: int) -> socket:
+    """A socket that listens there. Raises Exit where another does."""
+    try:
+        return create_server((host, port), family=AF_INET6 if ":" in host else AF_INET)
+    except OSError as error:
+        why = (error.strerror or str(error)).split(" (")[0].lower()
+        remedy = "choose another with --port"
+        raise fail(f"port {port} of {host} cannot be served on: {why}; {remedy}", USAGE) from error
+
+
+@contextmanager
+def _worker() -> Iterator[None]:
     """A worker in a process of its own: user code never runs in the server, nor does torch."""
-    return subprocess.Popen([sys.executable, "-m", "cli.main", "worker"])
+    # whatever folder this was started in, its `cli` is not ours
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    command = [sys.executable, "-P", "-m", "cli.main", "worker"]
+    process = subprocess.Popen(command, env=environment)
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def worker(
@@ -65,14 +98,14 @@ def worker(
 ) -> None:
     """Perform jobs from the database until told to stop."""
     from worker.runner import stop_on_signals
-    from worker.settings import Settings
     from worker.working import work
 
+    settings = read_settings()
     _log()
     if queue != "local":
         raise fail(f"there is no queue {queue!r}: only `local` so far", USAGE)
     with exits():
-        work(Settings(), stop_on_signals())
+        work(settings, stop_on_signals())
 
 
 def submit(
@@ -84,24 +117,24 @@ def submit(
 ) -> None:
     """Submit a problem by REST, follow it, and print the winner's verdict."""
     with exits():
-        body = {"filename": problem.name, "source": problem.read_text(errors="replace")}
+        body = {"filename": problem.name, "source": text_of(problem)}
         for name, path in (("extra", workloads), ("candidate", candidate)):
             if path:
-                body[name] = path.read_text()
+                body[name] = text_of(path)
         try:
             with httpx.Client(base_url=url, timeout=30) as client:
                 _submit(client, body, json)
-        except httpx.ConnectError as error:
+        except (httpx.ConnectError, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
             remedy = "start one with `kernelwright serve --local`"
             raise fail(f"no service answers at {url}: {remedy}", USAGE) from error
+        except httpx.TransportError as error:
+            raise fail(f"the service at {url} hung up: {error}", OURS) from error
 
 
 def _submit(client: httpx.Client, body: dict[str, str], as_json: bool) -> None:
     answer = client.post("/v1/jobs", json=body)
     if answer.status_code != 202:
-        problem = answer.json()
-        code = USAGE if answer.status_code < 500 else OURS
-        raise fail(problem.get("detail") or problem["title"], code)
+        raise _refused(answer)
     job = answer.json()
     err.print(f"{client.base_url}jobs/{job['id']}", highlight=False)
     with client.stream("GET", f"/v1/jobs/{job['id']}/events", timeout=None) as events:
@@ -110,7 +143,7 @@ def _submit(client: httpx.Client, body: dict[str, str], as_json: bool) -> None:
                 err.print(text, highlight=False, soft_wrap=True)
     job = client.get(f"/v1/jobs/{job['id']}").json()
     if job["status"] == "failed":
-        raise fail("{where}: {detail}".format_map(job["problem"]), USAGE)
+        raise failed(job["problem"])
     if job["outcome"] != "winner":
         raise fail(f"no correct kernel was found. {job['why']}", REJECTED)
     found = client.get(f"/v1/candidates/{job['best']}").json()
@@ -118,5 +151,17 @@ def _submit(client: httpx.Client, body: dict[str, str], as_json: bool) -> None:
     out.print(f"{client.base_url}candidates/{job['best']}", highlight=False, soft_wrap=True)
 
 
+def _refused(answer: httpx.Response) -> typer.Exit:
+    """Tell why the service did not take the problem, field by field where it says so."""
+    if "problem+json" not in answer.headers.get("content-type", ""):
+        return fail(f"what answers at {answer.url.host} is no kernelwright service", USAGE)
+    problem = answer.json()
+    fields = [f"{e['pointer'].lstrip('/')}: {e['detail']}" for e in problem.get("errors", [])]
+    said = "; ".join(fields) if problem["type"].endswith("/invalid") else problem["detail"]
+    return fail(said or problem["detail"], USAGE if answer.status_code < 500 else OURS)
+
+
 def _log() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    # it tells of every look at the schema
+    logging.getLogger("alembic").setLevel(logging.WARNING)

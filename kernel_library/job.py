@@ -11,6 +11,8 @@ from kernel_library.verdict import Passed, Verdict
 
 #: Where a job is in its life.
 Status = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+#: The title of a failed job's problem where nobody but us is to blame.
+OUR_FAILURE = "Our own failure"
 #: What a succeeded job found.
 Outcome = Literal["winner", "no_correct_candidate"]
 

@@ -10,6 +10,7 @@ from typing import Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from agent.llm.address import check_address
 from kernel_library.job import Budget
 from kernel_library.store import Store, open_store
 
@@ -61,11 +62,20 @@ class Settings(BaseSettings):
             raise ValueError("there is no login yet, so only a loopback address may be served")
         return host
 
+    @field_validator("llm_url")
+    @classmethod
+    def _is_address(cls, url: str | None) -> str | None:
+        if url is not None:
+            check_address(url)
+        return url
+
     @model_validator(mode="after")
     def _holds_together(self) -> Self:
         for name in ("seconds", "attempts", "tokens", "dollars"):
             if getattr(self, f"budget_{name}") > getattr(self, f"max_{name}"):
                 raise ValueError(f"budget_{name} is above max_{name}")
+        if (self.llm_url is None) != (self.llm_model is None):
+            raise ValueError("llm_url and llm_model go together: set both, or neither")
         for name in ("database_url", "llm_key"):
             if getattr(self, name) and getattr(self, f"{name}_file"):
                 raise ValueError(f"set {name} or {name}_file, not both")

@@ -14,6 +14,7 @@ import openai
 from openai.types.chat import ChatCompletionMessageParam
 from pydantic import BaseModel, Field, SecretStr, ValidationError
 
+from agent.llm.address import check_address
 from agent.llm.chat import Call, Complete, EndpointError, Message, Reply, recorded
 
 #: The largest answer that is read, in bytes: a reply of 64 KiB of source with room around it.
@@ -29,7 +30,7 @@ class Endpoint:
     """An operator's settings for a model.
 
     `timeout` is in seconds, for one whole answer; `patience` for all tries of a request together.
-    Raises `ValueError` for an address that is not plain http(s): a key in it would be logged.
+    Raises `ValueError` for an address that `check_address` refuses.
     """
 
     base_url: str
@@ -42,11 +43,7 @@ class Endpoint:
     temperature: float | None = None
 
     def __post_init__(self) -> None:
-        url = urlsplit(self.base_url)
-        if url.scheme not in ("http", "https") or not url.hostname:
-            raise ValueError("the model's base URL must start with http:// or https://")
-        if url.username or url.password or url.query or url.fragment:
-            raise ValueError("the model's base URL must hold no key, user or query")
+        check_address(self.base_url)
 
 
 def from_endpoint(

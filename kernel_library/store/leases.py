@@ -12,7 +12,7 @@ from datetime import timedelta
 from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session
 
-from kernel_library.job import Attempt, Finished, rank
+from kernel_library.job import OUR_FAILURE, Attempt, Finished, rank
 from kernel_library.spec import OpSpec
 from kernel_library.store.errors import LostLease, NotFound
 from kernel_library.store.part import Ended, Part, job_view
@@ -189,7 +189,7 @@ def check(job: Job | None, lease: Lease) -> Job:
 def our_failure(why: str) -> Json:
     """The problem of a job that is given up through no fault of whoever asked for it."""
     detail = f"Kernelwright failed this job {MAX_FAULTS} times, at last because it {why}."
-    return {"title": "Our own failure", "detail": detail, "where": ""}
+    return {"title": OUR_FAILURE, "detail": detail, "where": ""}
 
 
 def summary(tried: Tried) -> Json:
