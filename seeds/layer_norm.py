@@ -1,0 +1,212 @@
+"""Layer normalisation of each row, scaled by a weight and moved by a bias.
+
+    m[i]    = mean_j x[i, j]
+    r[i]    = rsqrt(mean_j (x[i, j] - m[i])^2 + eps)
+    y[i, j] = (x[i, j] - m[i]) * r[i] * w[j] + b[j]
+
+x, w, b, y  (M, N), (N,), (N,), (M, N), any row stride; eps = 1e-5
+dtype       float32, float16, bfloat16; float32 inside
+moves       reads x, w and b once, writes y once
+plan        a program keeps ROWS rows in registers from load to store, so that the variance is taken
+            about the mean itself, and either ends there or walks on (PROGRAMS on each SM, loads
+            STAGES deep); rows too long for registers are swept twice, first with a running mean
+            and variance in each lane (Welford's); STREAM asks L2 to let go of y first
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from kernel_library.space import Space
+from kernel_library.spec import OpSpec, Option, Tensor, Workload, grid
+from kernel_library.unit import Unit
+
+OP = OpSpec(
+    name="layer_norm",
+    inputs={"x": Tensor("M N"), "w": Tensor("N"), "b": Tensor("N")},
+    outputs={"y": Tensor("M N")},
+    options={"eps": Option(1e-5)},
+    flops="7 * M * N",
+    constraints=("N >= 1",),
+    workloads=(
+        *grid(
+            "M N",
+            {"check": [(1, 1), (3, 127), (37, 781), (5, 1536)]},
+            dtypes=("float32", "float16", "bfloat16"),
+        ),
+        Workload({"M": 2, "N": 40000}, {"T": "float32"}),
+        Workload({"M": 7, "N": 96}, {"T": "float16"}, options={"eps": 0.5}),
+        *grid(
+            "M N",
+            {"measure": [(8192, 4096), (16, 4096), (2047, 5001)]},
+            dtypes=("bfloat16",),
+        ),
+    ),
+)
+
+
+def reference(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, *, eps: float) -> torch.Tensor:
+    """Layer norm as PyTorch has it."""
+    return torch.nn.functional.layer_norm(x, (x.shape[-1],), w, b, eps)
+
+
+def no_row_outgrows_its_bound(
+    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, y: torch.Tensor, **_: object
+) -> bool:
+    """|y[i, j] - b[j]| <= sqrt(N) * |w[j]|: no entry is further from its row's mean."""
+    bound = x.shape[-1] ** 0.5 * w.double().abs()
+    rounding = 0.02 * (bound + b.double().abs())
+    return bool(((y.double() - b.double()).abs() <= bound + rounding).all())
+
+
+@triton.jit
+def _normalise(x, w, b, N, eps, inside, DTYPE: tl.constexpr):
+    x = x.to(tl.float32)
+    # lanes past the row hold zeros, which are not zero once the mean is taken off
+    away = tl.where(inside, x - tl.sum(x, axis=1, keep_dims=True) / N, 0.0)
+    r = tl.rsqrt(tl.sum(away * away, axis=1, keep_dims=True) / N + eps)
+    return (away * r * w.to(tl.float32) + b.to(tl.float32)).to(DTYPE)
+
+
+@triton.jit
+def _layer_norm_rows(
+    x_ptr, w_ptr, b_ptr, y_ptr, M, N, x_stride, y_stride, eps,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, HINT: tl.constexpr,
+):  # fmt: skip
+    col = tl.arange(0, BLOCK)[None, :]
+    dtype: tl.constexpr = y_ptr.dtype.element_ty
+    if STAGES == 0:
+        # no loop: x, w and b are then on their way at the same time
+        row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
+        inside = (row < M) & (col < N)
+        x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
+        w = tl.load(w_ptr + col, mask=col < N, other=0.0)
+        b = tl.load(b_ptr + col, mask=col < N, other=0.0)
+        y = _normalise(x, w, b, N, eps, inside, dtype)
+        tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=HINT)
+    else:
+        w = tl.load(w_ptr + col, mask=col < N, other=0.0)
+        b = tl.load(b_ptr + col, mask=col < N, other=0.0)
+        step = tl.num_programs(0) * ROWS
+        for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
+            row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
+            inside = (row < M) & (col < N)
+            x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
+            y = _normalise(x, w, b, N, eps, inside, dtype)
+            tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=HINT)
+
+
+@triton.jit
+def _layer_norm_long_row(
+    x_ptr, w_ptr, b_ptr, y_ptr, N, x_stride, y_stride, eps, BLOCK: tl.constexpr
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    count = tl.zeros((BLOCK,), dtype=tl.float32)
+    mean = tl.zeros((BLOCK,), dtype=tl.float32)
+    squares = tl.zeros((BLOCK,), dtype=tl.float32)
+    for start in range(0, N, BLOCK):
+        col = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * x_stride + col, mask=col < N, other=0.0).to(tl.float32)
+        away = tl.where(col < N, x - mean, 0.0)
+        count += tl.where(col < N, 1.0, 0.0)
+        mean += away / (start // BLOCK + 1)
+        squares += away * (x - mean)
+    m = tl.sum(mean * count, axis=0) / N
+    squares += count * (mean - m) * (mean - m)
+    r = tl.rsqrt(tl.sum(squares, axis=0) / N + eps)
+    blocks = tl.cdiv(N, BLOCK)
+    for block in range(0, blocks):
+        # backwards, so that the second sweep begins with what the first left in the caches
+        col = (blocks - 1 - block) * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * x_stride + col, mask=col < N, other=0.0).to(tl.float32)
+        w = tl.load(w_ptr + col, mask=col < N, other=0.0).to(tl.float32)
+        b = tl.load(b_ptr + col, mask=col < N, other=0.0).to(tl.float32)
+        y = ((x - m) * r * w + b).to(y_ptr.dtype.element_ty)
+        tl.store(y_ptr + row * y_stride + col, y, mask=col < N)
+
+
+def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
+    """One program for each block, or `per_sm` on each multiprocessor that share them."""
+    if per_sm == 0 or device.type != "cuda":
+        return blocks
+    return min(blocks, per_sm * torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def layer_norm(
+    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, *,
+    eps: float = 1e-5,
+    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, STREAM: int, num_warps: int,
+) -> torch.Tensor:  # fmt: skip
+    """Normalise in registers, or with SWEEP > 0 in two sweeps of blocks of that many columns."""
+    M, N = x.shape
+    x = x if x.stride(1) == 1 else x.contiguous()
+    w, b = w.contiguous(), b.contiguous()
+    y = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    if M == 0:
+        return y
+    BLOCK = triton.next_power_of_2(N)
+    if SWEEP > 0 or BLOCK > 32768:
+        _layer_norm_long_row[(M,)](
+            x, w, b, y, N, x.stride(0), y.stride(0), eps,
+            BLOCK=SWEEP or 4096, num_warps=num_warps,
+        )  # fmt: skip
+        return y
+    # a setting that was tuned at another size must fit here too: registers, then shared memory
+    ROWS = max(1, min(ROWS, 32768 // BLOCK))
+    num_warps = max(num_warps, ROWS * BLOCK // 2048)
+    STAGES = min(STAGES, 1 + 163840 // (ROWS * BLOCK * x.element_size())) if PROGRAMS > 0 else 0
+    _layer_norm_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
+        x, w, b, y, M, N, x.stride(0), y.stride(0), eps,
+        ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES,
+        HINT="evict_first" if STREAM else "", num_warps=num_warps,
+    )  # fmt: skip
+    return y
+
+
+UNIT = Unit(
+    op=OP,
+    reference=reference,
+    laws=(no_row_outgrows_its_bound,),
+    kernel=layer_norm,
+    space=Space(
+        {
+            "ROWS": (1, 2, 4, 8, 16),
+            "PROGRAMS": (0, 1, 2, 4),
+            "STAGES": (1, 2, 3),
+            "SWEEP": (0, 2048, 4096, 8192),
+            "STREAM": (0, 1),
+            "num_warps": (4, 1, 2, 8, 16, 32),
+        },
+        # what was best for rms_norm on an H200: the same row, one sum and one vector more
+        rule={
+            "ROWS": "max(1, min(8, 4096 // pow2(N))) if M > 2048 else 1",
+            "PROGRAMS": "1 if N > 8192 and N <= 16384 and M > 132"
+            " else 2 if N % 8 > 0 and N > 2048 and N <= 8192 and M > 264 else 0",
+            "STAGES": "min(3, 1 + 232448 // (pow2(N) * itemsize))"
+            " if N > 8192 and N <= 16384 and M > 132"
+            " else 2 if N % 8 > 0 and N > 2048 and N <= 8192 and M > 264 else 1",
+            "SWEEP": "0 if N <= 32768 else 4096",
+            "num_warps": "8 if N > 32768 else max(1, min(32,"
+            " (min(8 * pow2(N), 4096) if M > 2048 and N <= 2048 else pow2(N))"
+            " // (1024 if N % 8 > 0 and N > 2048 else 512)))",
+        },
+        constraints=(
+            "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 8192 and STREAM == 0)",
+            "SWEEP > 0 or N <= 32768",
+            "(PROGRAMS > 0) == (STAGES > 1)",
+            "PROGRAMS == 0 or N >= 2048",
+            # what fits in L2 may be wanted from there next
+            "STREAM == 0 or M * N * itemsize > 33554432",
+            # a walking program keeps w and b as well
+            "PROGRAMS == 0 or (N <= 16384 and M > 132 * ROWS * PROGRAMS)",
+            "ROWS == 1 or (M >= 264 * ROWS and ROWS * pow2(N) <= 8192)",
+            # 8 to 32 values a thread: fewer waste threads, more spill
+            "SWEEP > 0 or num_warps == 1 or 256 * num_warps <= ROWS * pow2(N)",
+            "SWEEP > 0 or ROWS * pow2(N) <= 1024 * num_warps",
+            "SWEEP == 0 or (128 * num_warps <= SWEEP and SWEEP <= 1024 * num_warps)",
+            # the rows in flight fit in an SM's shared memory, 227 KiB on Hopper
+            "STAGES == 1 or PROGRAMS * (STAGES - 1) * ROWS * pow2(N) * itemsize <= 232448",
+        ),
+    ),
+    backward="layer_norm_backward",
+)
