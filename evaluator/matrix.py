@@ -75,7 +75,7 @@ def matrix(
     """
     random = Random(f"matrix {secret} {op.name}")
     shown = _public(op, budget)
-    edges = sorted({*constants(source), *hints})
+    edges = sorted({*constants(source), *(n for n in hints if n > 0)})
     hidden = list(_hidden(op, edges, random, budget))
     if empty:
         hidden += _empty(op, shown[0])
@@ -197,7 +197,8 @@ def _hidden(op: OpSpec, edges: Sequence[int], random: Random, budget: Budget) ->
 
 
 def _near(sizes: Iterable[int]) -> list[int]:
-    return sorted({n + d for n in sizes for d in (-1, 1)})
+    """One less and one more than each; a setting of 0 is no size."""
+    return sorted({n + d for n in sizes if n > 1 for d in (-1, 1)})
 
 
 def _legal(

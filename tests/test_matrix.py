@@ -193,3 +193,8 @@ def test_hidden_errors_count_for_the_public_workload_of_their_dtype():
         ("M1-N1-float32", 1e-7, 2e-7, 1),
         ("M1-N1-bfloat16", 3e-3, 1e-3, 2),
     ]
+
+
+def test_a_setting_of_zero_makes_no_size():
+    points = matrix(ROWS, "", 3, REPLAYED, hints=[0, 1])
+    assert all(n > 0 for at, _ in points for n in at.dims.values())
