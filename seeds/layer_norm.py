@@ -27,7 +27,7 @@ OP = OpSpec(
     outputs={"y": Tensor("M N")},
     options={"eps": Option(1e-5)},
     flops="7 * M * N",
-    constraints=("N >= 1",),
+    constraints=("M >= 0", "N >= 1"),
     workloads=(
         *grid(
             "M N",

@@ -30,7 +30,7 @@ OP = OpSpec(
     outputs={"d_x": Tensor("M N"), "d_w": Tensor("N"), "d_b": Tensor("N")},
     options={"eps": Option(1e-5)},
     flops="16 * M * N",
-    constraints=("N >= 1",),
+    constraints=("M >= 0", "N >= 1"),
     workloads=(
         *grid(
             "M N",
