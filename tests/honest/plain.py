@@ -1,0 +1,28 @@
+"""A softmax as any tutorial has it: a program a row.
+
+row          none
+op           softmax
+interpreted  passes
+replayed     passes
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _rows(x_ptr, y_ptr, x_row, x_col, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    col = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=col < N, other=-float("inf"))
+    top = tl.max(x, axis=0)
+    e = tl.exp(x - tl.where(top == -float("inf"), 0.0, top))
+    tl.store(y_ptr + row * N + col, e / tl.sum(e, axis=0), mask=col < N)
+
+
+def softmax(x):
+    M, N = x.shape
+    y = torch.empty((M, N), device=x.device, dtype=x.dtype)
+    _rows[(M,)](x, y, *x.stride(), N, BLOCK=triton.next_power_of_2(N))
+    return y
