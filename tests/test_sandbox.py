@@ -131,3 +131,11 @@ def test_a_library_beside_the_package_is_seen_inside(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with Zygote(preload=("beside",)) as started:
         assert isinstance(started(f"{SELFTEST}:look", b"", 30), Done)
+
+
+def test_a_zygote_that_cannot_start_says_why_and_leaves_nothing():
+    with (
+        Zygote(preload=("no_such_module",)) as broken,
+        pytest.raises(LabError, match="No module named 'no_such_module'"),
+    ):
+        broken(f"{SELFTEST}:look", b"", 30)

@@ -138,10 +138,11 @@ class Zygote:
         except TimeoutError:
             ready = b""
         if ready != b"ready\n":
+            ours.close()
             self._process.kill()
-            stderr = self._process.stderr
-            told = stderr.read(8000).decode(errors="replace") if stderr else ""
-            raise LabError(f"the zygote did not start: {told.strip()[-1500:]}")
+            _, told = self._process.communicate()
+            said = told.decode(errors="replace").strip()[-1500:]
+            raise LabError(f"the zygote did not start: {said}")
         ours.settimeout(None)
         self._said.clear()
         threading.Thread(target=_drain, args=(self._process, self._said), daemon=True).start()
