@@ -7,34 +7,42 @@ BIN := $(VENV)/bin
 # pinned, because a plain `torch` pulls gigabytes of CUDA.
 SEES_GPU := $(shell $(PYTHON) -c "import torch; print(int(torch.cuda.is_available()))" 2>/dev/null)
 ifeq ($(SEES_GPU),1)
-VENV_FLAGS := --system-site-packages
 PINS := -c requirements/pins.txt
 EXTRAS := gpu
 else
 PINS := -c requirements/pins.txt -c requirements/cpu.txt
 EXTRAS := celery
 endif
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS)
+NO_TORCH := Without a GPU, Kernelwright is tested with the CPU build of torch. If pip cannot find it, \
+    point PIP_EXTRA_INDEX_URL at the CPU index that the installation page of PyTorch names.
 
 .PHONY: demo test venv lint benchmark clean
 
 demo: venv
 	$(BIN)/python examples/demo.py
 
-test: venv
+test: $(VENV)/.tools
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 venv: $(VENV)/.ready
 
 $(VENV)/.ready: pyproject.toml requirements/pins.txt requirements/cpu.txt
-	$(PYTHON) -m venv $(VENV_FLAGS) $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS) "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS) \
-	    -e ".[$(EXTRAS)]" --group dev \
-	    || { echo "Without a GPU, Kernelwright is tested with torch's CPU build. If pip cannot" \
-	         "find it, point PIP_EXTRA_INDEX_URL at the CPU index that pytorch.org names."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+ifeq ($(SEES_GPU),1)
+	# a venv of a venv sees nothing of it: name the packages of the Python that has torch
+	$(PYTHON) -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+	    > $$(echo $(VENV)/lib/python3*/site-packages)/borrowed.pth
+endif
+	$(INSTALL) "pip>=25.1"
+	$(INSTALL) -e ".[$(EXTRAS)]" || { echo "$(NO_TORCH)"; exit 1; }
 	touch $@
 
-lint: venv
+$(VENV)/.tools: $(VENV)/.ready
+	$(INSTALL) --group dev
+	touch $@
+
+lint: $(VENV)/.tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
