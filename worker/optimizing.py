@@ -15,6 +15,7 @@ from agent.loop import Exhausted, History, Proposal, Proposer, drive, optimize
 from agent.stop import cancelled, first_of, near_roofline, out_of, out_of_pocket
 from agent.sweep import from_space
 from agent.team import in_order
+from evaluator.errors import CandidateError
 from evaluator.intake import Problem, read
 from evaluator.record import variants
 from kernel_library.candidate import Candidate
@@ -83,16 +84,13 @@ def perform_optimize(
     if job.op is None:
         store.set_op(lease, problem.op)
 
-    def note(text: str) -> None:
-        store.add_event(lease, "note", {"text": text})
-
     history = store.history(job.id)
     stop = first_of(
         cancelled(lambda: store.cancelled(lease)),
         near_roofline(),
         out_of(ask.budget, spent=sum(a.seconds for a in history)),
     )
-    propose = team(judge, settings, ask, problem, store, note)
+    propose = team(judge, settings, ask, problem, Log(store, lease))
     run = optimize(problem.op, propose, judge, stop, history)
     ended = drive(run, lambda attempt: _keep(store, lease, attempt))
 
@@ -118,19 +116,40 @@ def with_winner(ended: Finished, winner: Attempt | None) -> Finished:
     return replace(ended, outcome="winner", best=winner.candidate.digest)
 
 
-def team(
-    judge: Judge, settings: Settings, ask: Ask, problem: Problem, store: Store,
-    note: Callable[[str], None],
-) -> Proposer:  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A job's log, as its proposers write to it."""
+
+    store: Store
+    lease: Lease
+
+    def note(self, text: str) -> None:
+        """Add a line for people."""
+        self.store.add_event(self.lease, "note", {"text": text})
+
+    def keep(self, call: Call) -> None:
+        """Keep what was said to a model and back, so that the job can be replayed."""
+        sha = self.store.put_artifact(call_json.dump_json(call), "call.json")
+        text = f"asked {call.model}: {call.tokens_in} tokens in, {call.tokens_out} out"
+        self.store.add_event(self.lease, "note", {"text": text, "call": sha})
+
+
+def calls_of(store: Store, job_id: str) -> list[Call]:
+    """What was said to a model in a job and back, in order, for `agent.llm.replay`."""
+    kept = [event.data["call"] for event in store.events(job_id) if "call" in event.data]
+    return [call_json.validate_json(store.artifact(str(sha))[0].read_bytes()) for sha in kept]
+
+
+def team(judge: Judge, settings: Settings, ask: Ask, problem: Problem, log: Log) -> Proposer:
     """All proposers of a job, in order of cost."""
     given = _given(judge, ask, problem)
-    library = Library(known_kernels(store, judge.device), judge.rooms.recorder)
+    library = Library(known_kernels(log.store, judge.device), judge.rooms.recorder)
     return in_order(
         one_by_one(given, "no kernel was submitted with the problem"),
         library.proposer(),
         from_space(library.space_of, tries=SWEEP_TRIES),
-        _model(judge, settings, ask, store, note) if ask.llm else no_model_asked,
-        note=note,
+        _model(judge, settings, ask, log) if ask.llm else no_model_asked,
+        note=log.note,
     )
 
 
@@ -145,7 +164,11 @@ def _given(judge: Judge, ask: Ask, problem: Problem) -> list[Candidate]:
 def _variants(judge: Judge, op: OpSpec, candidate: Candidate) -> tuple[Candidate, ...]:
     if "autotune" not in candidate.source:
         return (candidate,)
-    return variants(op, candidate, judge.rooms.recorder)
+    try:
+        return variants(op, candidate, judge.rooms.recorder)
+    except CandidateError:
+        # the judge says what is wrong with it, as it does of any other
+        return (candidate,)
 
 
 def submitted(op: OpSpec, source: str) -> Candidate:
@@ -170,9 +193,7 @@ def no_model_asked(op: OpSpec, history: History) -> Exhausted:
     return Exhausted("the job asked for no model")
 
 
-def _model(
-    judge: Judge, settings: Settings, ask: Ask, store: Store, note: Callable[[str], None]
-) -> Proposer:
+def _model(judge: Judge, settings: Settings, ask: Ask, log: Log) -> Proposer:
     if settings.llm_url is None or settings.llm_model is None:
         return no_model
     # half of the job's time at most may be spent on waiting for one reply
@@ -181,12 +202,7 @@ def _model(
         settings.llm_url, settings.llm_model, settings.key or NO_KEY, patience=patience
     )
     price = Price(settings.llm_price_in, settings.llm_price_out)
-
-    def keep(call: Call) -> None:
-        sha = store.put_artifact(call_json.dump_json(call), "call.json")
-        note(f"asked {call.model}: {call.tokens_in} tokens in, {call.tokens_out} out ({sha[:12]})")
-
-    complete = from_endpoint(endpoint, keep)
+    complete = from_endpoint(endpoint, log.keep)
     return from_model(complete, judge.device, ask.budget.attempts, price, out_of_pocket(ask.budget))
 
 
