@@ -23,3 +23,33 @@ def zygote():
 
     with Zygote() as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def judge():
+    """A judge for a machine without a GPU, started once."""
+    from evaluator.labs import interpreted_lab, open_rooms
+    from worker.judging import Judge
+
+    with open_rooms() as rooms:
+        lab = interpreted_lab(rooms)
+        yield Judge(rooms, None, lab, lab)
+
+
+@pytest.fixture(scope="session")
+def hasty_judge(judge):
+    """The same judge, that waits for nothing longer than 15 s."""
+    from dataclasses import replace
+
+    from evaluator.labs import interpreted_lab
+
+    def hasty(isolate):
+        return lambda job, request, seconds: isolate(job, request, min(seconds, 15.0))
+
+    rooms = replace(
+        judge.rooms,
+        recorder=hasty(judge.rooms.recorder),
+        interpreter=hasty(judge.rooms.interpreter),
+    )
+    lab = interpreted_lab(rooms)
+    return replace(judge, rooms=rooms, quick=lab, full=lab)
