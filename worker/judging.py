@@ -10,8 +10,10 @@ from pathlib import Path
 
 import torch
 
+from evaluator.admission import admit
 from evaluator.errors import LabError
 from evaluator.evaluate import Lab, evaluate
+from evaluator.intake import export
 from evaluator.isolate import Died
 from evaluator.labs import Rooms, interpreted_lab, open_rooms, replayed_lab
 from kernel_library.candidate import Candidate
@@ -38,6 +40,11 @@ class Judge:
     def __call__(self, op: OpSpec, candidate: Candidate) -> Verdict:
         """A quick verdict."""
         return evaluate(op, candidate, self.quick)
+
+    def admit(self, op: OpSpec) -> tuple[str, ...]:
+        """The null answers that fail on the problem, as they must. Raises ProblemError."""
+        checks = [at for at in op.workloads if at.role == "check"]
+        return admit(export(op, checks, self.rooms.recorder))
 
     def confirm(self, op: OpSpec, candidate: Candidate) -> Verdict:
         """A verdict on hidden sizes and seeds of its own, with every baseline timed beside."""

@@ -1,0 +1,122 @@
+"""Is a problem fit to judge by? Only if answers that did no work fail on it, and torch's own pass.
+
+A tolerance that nothing can fail looks exactly like one that is met. Each null answer here was a
+benchmark's undoing: outputs smaller than the tolerance, functions that hardly depend on their
+inputs, comparisons of the last row alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from evaluator.compare import Mismatch, compare
+from evaluator.errors import ProblemError
+from evaluator.graphs import run
+from evaluator.inputs import Case, draw, flat, size_of
+from kernel_library.spec import OpSpec, Workload
+
+Tensors = tuple[torch.Tensor, ...]
+#: What a null answer is made of: the inputs, torch's own answer, and its answer to other inputs.
+Null = Callable[[Sequence[torch.Tensor], Tensors, Tensors], Tensors]
+
+SEEDS = (11, 12)
+#: Elements of the largest tensor: enough to have rows and tails, little to compute in float64.
+LARGEST = 1 << 18
+#: A dtype, and the next one down, in which an answer must not pass for it.
+LOWER = {
+    torch.float64: torch.float32, torch.float32: torch.bfloat16,
+    torch.float16: torch.float8_e4m3fn, torch.bfloat16: torch.float8_e4m3fn,
+}  # fmt: skip
+
+
+def admit(op: OpSpec) -> tuple[str, ...]:
+    """What fails on the problem, as it must, at each dtype setting that it is checked at.
+
+    `op` has graphs at its check workloads. Raises `ProblemError` naming the null answer that
+    passes, or that torch's own answer does not.
+    """
+    failed: dict[str, None] = {}
+    for at in _telling(op):
+        failed |= dict.fromkeys(_admit_at(op, at))
+    return tuple(failed)
+
+
+def _telling(op: OpSpec) -> Iterator[Workload]:
+    """For each setting of dtypes and options, the largest check workload that is small enough."""
+    best: dict[str, Workload] = {}
+    for at in sorted(op.workloads, key=lambda at: size_of(op, at)):
+        if at.role == "check" and size_of(op, at) <= LARGEST and str(at) in op.reference.graphs:
+            best[f"{at.dtypes} {at.options}"] = at
+    yield from best.values()
+
+
+def _admit_at(op: OpSpec, at: Workload) -> Iterator[str]:
+    graph = op.reference.graphs[str(at)]
+    mine, other = (flat(draw(op, at, Case(seed), "cpu")) for seed in SEEDS)
+    truth, own, stale = run(graph, mine, widen=True), run(graph, mine), run(graph, other)
+    if (why := _refused(op, own, truth, own)) is not None:
+        raise ProblemError(f"torch's own answer fails at {at}: it {why}", "reference")
+    for name, null in NULLS.items():
+        answer = null(mine, own, stale)
+        if all(a is o for a, o in zip(answer, own, strict=True)):
+            continue  # this null has nothing to exchange here
+        if _refused(op, answer, truth, own) is None:
+            remedy = "give it outputs that depend on its inputs, in a range that its dtype resolves"
+            raise ProblemError(f"{name} would pass at {at}: {remedy}", "reference")
+        yield name
+
+
+def _refused(op: OpSpec, answer: Tensors, truth: Tensors, own: Tensors) -> str | None:
+    """Why an answer is refused, or None if it passes."""
+    try:
+        compare(answer, truth, own, op.tolerance)
+    except Mismatch as wrong:
+        return wrong.reason
+    return None
+
+
+def _passthrough(inputs: Sequence[torch.Tensor], own: Tensors, _: Tensors) -> Tensors:
+    def alike(output: torch.Tensor) -> torch.Tensor:
+        same = (i for i in inputs if i.shape == output.shape and i.dtype == output.dtype)
+        return next(same, output)
+
+    return tuple(alike(output) for output in own)
+
+
+def _without_tail(_: Sequence[torch.Tensor], own: Tensors, __: Tensors) -> Tensors:
+    def cut(output: torch.Tensor) -> torch.Tensor:
+        if output.dim() == 0 or output.numel() < 2 or not _has_tail(output):
+            return output
+        short = output.clone()
+        short.reshape(-1, output.shape[-1])[:, -1] = 0
+        return short
+
+    return tuple(cut(output) for output in own)
+
+
+def _has_tail(output: torch.Tensor) -> bool:
+    """Whether the last column holds anything but zeros."""
+    return bool((output.reshape(-1, output.shape[-1])[:, -1].float() != 0).any())
+
+
+def _coarser(_: Sequence[torch.Tensor], own: Tensors, __: Tensors) -> Tensors:
+    def round_down(output: torch.Tensor) -> torch.Tensor:
+        if output.dtype not in LOWER:
+            return output
+        rounded = output.to(LOWER[output.dtype]).to(output.dtype)
+        # what a lower precision can hold exactly is no worse for it
+        return output if torch.equal(rounded, output) else rounded
+
+    return tuple(round_down(output) for output in own)
+
+
+NULLS: dict[str, Null] = {
+    "zeros": lambda inputs, own, stale: tuple(torch.zeros_like(o) for o in own),
+    "ones": lambda inputs, own, stale: tuple(torch.ones_like(o) for o in own),
+    "an input, returned": _passthrough,
+    "the answer to other inputs": lambda inputs, own, stale: stale,
+    "an answer without its last column": _without_tail,
+    "an answer in a lower precision": _coarser,
+}

@@ -1,0 +1,80 @@
+"""A problem on which doing nothing would pass is refused, and says which nothing."""
+
+import pytest
+
+import seeds
+from evaluator.admission import NULLS, admit
+from evaluator.errors import ProblemError
+from evaluator.intake import export
+from evaluator.isolate import run_here
+from kernel_library.recipe import Index
+from kernel_library.spec import OpSpec, Reference, Tensor, Tolerance, grid
+from kernel_library.unit import discover
+
+SIZES = {"check": [(4, 40), (1, 1)]}
+
+
+def problem(body: str, inputs=None, outputs=None, dtype="float32", **more) -> OpSpec:
+    op = OpSpec(
+        "problem",
+        inputs or {"x": Tensor("M N")},
+        outputs or {"y": Tensor("M N")},
+        grid("M N", SIZES, (dtype,)),
+        reference=Reference(f"import torch\n\ndef reference(x):\n    return {body}\n"),
+        **more,
+    )
+    return export(op, op.workloads, run_here)
+
+
+def test_an_ordinary_problem_is_admitted_and_every_null_answer_was_tried():
+    assert set(admit(problem("torch.softmax(x, -1)"))) == set(NULLS)
+
+
+def test_outputs_far_below_one_do_not_let_zeros_pass():
+    assert "zeros" in admit(problem("torch.softmax(x, -1) * 1e-6"))
+
+
+@pytest.mark.parametrize(
+    ("body", "passes"),
+    [
+        ("torch.zeros_like(x)", "zeros"),
+        ("torch.ones_like(x)", "ones"),
+        ("x.clone()", "an input, returned"),
+        ("torch.arange(x.shape[1]).expand(x.shape).to(x.dtype)", "the answer to other inputs"),
+    ],
+)
+def test_a_problem_that_a_null_answer_solves_is_refused(body, passes):
+    with pytest.raises(ProblemError, match=passes):
+        admit(problem(body))
+
+
+def test_an_answer_that_a_lower_precision_holds_exactly_is_no_null_answer():
+    tried = admit(problem("torch.sign(x) * 2"))
+    assert "zeros" in tried and "an answer in a lower precision" not in tried
+
+
+def test_a_tolerance_that_admits_anything_is_refused():
+    with pytest.raises(ProblemError, match="would pass"):
+        admit(problem("torch.softmax(x, -1)", tolerance=Tolerance(loosen=1e6)))
+
+
+def test_a_reference_that_torch_itself_cannot_compute_is_refused():
+    with pytest.raises(ProblemError, match="torch's own answer fails"):
+        admit(problem("(x + 1e6) * 60000.0 / 60000.0 - 1e6", dtype="float16"))
+
+
+def test_whole_numbers_are_compared_exactly():
+    tried = admit(
+        problem(
+            "x.flip(-1) + 1",
+            {"x": Tensor("M N", "int64", Index("N"))},
+            {"y": Tensor("M N", "int64")},
+        )
+    )
+    assert {"zeros", "ones", "an input, returned"} <= set(tried)
+
+
+@pytest.mark.parametrize("unit", list(discover(seeds)), ids=lambda unit: unit.op.name)
+def test_every_seeds_problem_is_admitted(unit):
+    small = [at for at in unit.op.workloads if at.role == "check"][:6]
+    assert "zeros" in admit(export(unit.spec, small, run_here))
