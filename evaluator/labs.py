@@ -17,7 +17,7 @@ import triton
 
 from evaluator import matrix, screen
 from evaluator.evaluate import Lab, Recordings, Timed
-from evaluator.inputs import Case
+from evaluator.inputs import LAYOUTS, Case
 from evaluator.intake import export
 from evaluator.interpret.judge import check_interpreted
 from evaluator.isolate import Isolate
@@ -104,7 +104,10 @@ def interpreted_lab(rooms: Rooms, secret: int | None = None) -> Lab:
         whole = graphs(op, [at for at, _ in points])
         return check_interpreted(whole, candidate, points, rooms.interpreter)
 
-    told = Record("interpreted", rooms.level, versions=versions(), checks=_checks(INTERPRETED))
+    told = Record(
+        "interpreted", rooms.level, versions=versions(), checks=_checks(INTERPRETED),
+        layouts=LAYOUTS,
+    )  # fmt: skip
     return _lab(told, secret, INTERPRETED, tapes, run, lambda op, points, recordings: ((), ()))
 
 
@@ -128,6 +131,7 @@ def replayed_lab(
     told = Record(
         "replayed", rooms.level, device=device.name,
         versions={**versions(), **device.versions}, checks=_checks(REPLAYED),
+        layouts=LAYOUTS,
     )  # fmt: skip
     return _lab(told, secret, REPLAYED, tapes, run, measure)
 
@@ -167,7 +171,6 @@ def versions() -> dict[str, str]:
 def _checks(budget: Budget) -> tuple[str, ...]:
     return (
         f"{budget.seeds} seeds and {budget.hidden} hidden sizes a setting, from a secret",
-        "transposed, step-2, expanded and unaligned inputs",
         "offset, large, tiny, mixed, zero, tied and infinite values",
         "unwritten outputs poisoned, inputs guarded and compared after, repeats equal to the bit",
     )

@@ -78,7 +78,10 @@ class KernelFacts:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """How a verdict came about: enough to say what it is worth, and to judge again."""
+    """How a verdict came about: enough to say what it is worth, and to judge again.
+
+    `layouts` are the memory layouts of inputs that were tried; an exported kernel is given no other.
+    """
 
     evidence: Evidence
     sandbox: SandboxLevel
@@ -86,6 +89,7 @@ class Record:
     device: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     checks: tuple[str, ...] = ()
+    layouts: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -215,7 +215,7 @@ def test_a_guard_says_why_a_call_does_not_take_the_kernel(package, tensor, optio
 
 
 def test_only_a_kernel_judged_on_other_layouts_takes_them():
-    told = replace(SOFTMAX.verdict.record, checks=("transposed and expanded inputs",))
+    told = replace(SOFTMAX.verdict.record, layouts=("transposed", "expanded"))
     bent = replace(SOFTMAX, verdict=replace(SOFTMAX.verdict, record=told))
     for kernel, strided in ((SOFTMAX, False), (bent, True)):
         table = json.loads(tree([kernel], PACKAGE, "0.1")["tables/softmax.json"])

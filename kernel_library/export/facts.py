@@ -14,10 +14,6 @@ from kernel_library.export.exported import Exported
 from kernel_library.export.signature import schema
 from kernel_library.verdict import Passed
 
-#: What the judge's record of checks says where inputs with gaps and turned axes were among them;
-#: without it such inputs go to the reference.
-LAYOUTS = "transposed"
-
 
 def table(kernel: Exported) -> str:
     """`tables/<op>.json`: the contract, the kernel's settings, and where it was proven."""
@@ -34,7 +30,8 @@ def table(kernel: Exported) -> str:
         "rows": {device or "a device that the verdict does not name": rows} if rows else {},
         "archs": sorted(passed.record.compiled_for) if passed else [],
         "dtypes": [json.loads(text) for text in sorted(dtypes)],
-        "strided": passed is not None and any(LAYOUTS in check for check in passed.record.checks),
+        # inputs with gaps and turned axes go to the reference unless they were judged
+        "strided": passed is not None and "transposed" in passed.record.layouts,
         "backward": kernel.backward.name if kernel.backward else None,
     }
     return _json(facts)
