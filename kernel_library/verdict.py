@@ -80,7 +80,7 @@ class KernelFacts:
 class Record:
     """How a verdict came about: enough to say what it is worth, and to judge again.
 
-    `layouts` are the memory layouts of inputs that were tried; an exported kernel is given no other.
+    `layouts` are the memory layouts of inputs that were tried: an exported kernel gets no other.
     """
 
     evidence: Evidence
