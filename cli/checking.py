@@ -65,5 +65,6 @@ def judged(
     candidate = found.candidate if kernel is None else submitted(found.op, kernel)
     if candidate is None:
         raise fail(f"{name} holds no kernel to judge: give one with --candidate", USAGE)
+    judge.admit(found.op)
     say("judging: recording, then running it on hidden sizes and values")
     return found.op.name, judge(found.op, candidate)
