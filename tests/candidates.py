@@ -95,3 +95,26 @@ DEVICE_LOOP = RIGHT.replace(
     "    inside = at < N\n",
     "    inside = at < N\n    turns = 0\n    while turns < N:\n        turns = turns * 1\n",
 )
+
+#: Another problem's kernel, plain.
+SOFTMAX = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _softmax(x_ptr, y_ptr, N, stride, BLOCK: tl.constexpr):
+    row, col = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * stride + col, mask=col < N, other=-float("inf")).to(tl.float32)
+    e = tl.exp(x - tl.max(x, axis=0))
+    y = (e / tl.sum(e, axis=0)).to(y_ptr.dtype.element_ty)
+    tl.store(y_ptr + row * N + col, y, mask=col < N)
+
+
+def entry(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    N = x.shape[1]
+    _softmax[(x.shape[0],)](x, y, N, N, BLOCK=triton.next_power_of_2(N))
+    return y
+"""
