@@ -70,6 +70,8 @@ def _shape(tree: ast.Module, op: OpSpec, candidate: Candidate) -> Iterator[str]:
     kernels = [f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and _is_kernel(f)]
     if not kernels:
         yield "there is no @triton.jit function: write the kernel in Triton"
+    if op.mutates:
+        yield from _trials(kernels)
 
 
 def _arguments(entry: ast.FunctionDef, op: OpSpec, candidate: Candidate) -> Iterator[str]:
@@ -94,6 +96,20 @@ def _arguments(entry: ast.FunctionDef, op: OpSpec, candidate: Candidate) -> Iter
     extra = sorted(named - takes)
     if extra and args.kwarg is None:
         yield f"{call} and {', '.join(f'{n}=' for n in extra)}: add keyword parameters"
+
+
+def _trials(kernels: list[ast.FunctionDef]) -> Iterator[str]:
+    """Autotuners that would try an in-place kernel on their user's data, once for each setting."""
+    tuners = [
+        (f, d)
+        for f in kernels
+        for d in f.decorator_list
+        if isinstance(d, ast.Call) and ast.unparse(d.func).endswith("autotune")
+    ]
+    for function, tuner in tuners:
+        if not {k.arg for k in tuner.keywords} & {"restore_value", "reset_to_zero"}:
+            said = f"line {tuner.lineno}: tuning {function.name} writes in place at each trial"
+            yield f"{said}: give restore_value or reset_to_zero"
 
 
 def _is_kernel(function: ast.FunctionDef) -> bool:

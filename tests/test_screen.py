@@ -139,3 +139,10 @@ def test_all_findings_come_at_once_and_no_more_than_five():
     assert found.count("line ") == 5
     assert "os cannot" in found
     assert "sys cannot" in found
+
+
+def test_tuning_on_the_users_own_data_is_named():
+    written = replace(OP, mutates=("x",))
+    assert "line 11: tuning _kernel writes in place at each trial" in said(RIGHT, written)
+    for safe in ('restore_value=["x_ptr"]', 'reset_to_zero=["x_ptr"]'):
+        assert said(RIGHT.replace('key=["N"]', f'key=["N"], {safe}'), written) == ""
