@@ -179,8 +179,10 @@ def _hidden(op: OpSpec, edges: Sequence[int], random: Random, budget: Budget) ->
 
     Over the settings of the op, each free axis meets each kind of edge at least once.
     """
-    kinds = [_near(edges) or _near(_POWERS), list(_PRIMES), [1], _near(_POWERS)]
-    targets = [(axis, kind) for kind in kinds for axis in free_axes(op)]
+    # just a tile, and several tiles with a tail: loops over tiles go wrong at either
+    tiles = [_near(edges), list(edges), [3 * n + 1 for n in edges]]
+    kinds = [*tiles, list(_PRIMES), [1], _near(_POWERS)]
+    targets = [(axis, kind) for kind in kinds for axis in free_axes(op) if kind]
     if not targets:
         return
     random.shuffle(targets)

@@ -22,9 +22,12 @@ from kernel_library.recipe import (
 from kernel_library.spec import Shape
 
 Values = Literal[
-    "recipe", "offset", "large", "tiny", "mixed", "zeros", "ties", "infinite", "onehot", "ramp"
-]
+    "recipe", "offset", "large", "tiny", "mixed", "zeros", "ties", "infinite", "masked", "onehot",
+    "ramp",
+]  # fmt: skip
 VALUES: tuple[Values, ...] = get_args(Values)
+#: Classes that hold infinities: their truths may be infinite, and say nothing where they are NaN.
+INFINITE: frozenset[Values] = frozenset({"infinite", "masked"})
 Names = Mapping[str, object]
 
 #: Large values: square roots of them fit, and so do float16 norms; exp of them overflows.
@@ -88,6 +91,14 @@ def _infinite(values: torch.Tensor, dtype: torch.dtype, random: torch.Generator)
     return values.masked_fill(masked, lowest)
 
 
+def _masked(values: torch.Tensor, dtype: torch.dtype, random: torch.Generator) -> torch.Tensor:
+    """A row or more wholly at minus infinity, as the logits of a query that may see no key are."""
+    draw = _even((*values.shape[:-1], 1) if values.dim() > 1 else values.shape, random)
+    rows = (draw < 1 / 4) | (draw == draw.amin()) if draw.numel() else draw < 0
+    lowest = -448.0 if dtype == torch.float8_e4m3fn else float("-inf")
+    return values.masked_fill(rows, lowest)
+
+
 def _onehot(values: torch.Tensor, dtype: torch.dtype, random: torch.Generator) -> torch.Tensor:
     """All but one entry of each row zero."""
     if not values.numel() or not values.dim():
@@ -110,6 +121,7 @@ _BENDS: Mapping[Values, Bend] = {
     "zeros": lambda v, _, __: torch.zeros_like(v),
     "ties": lambda v, _, __: torch.round(v),
     "infinite": _infinite,
+    "masked": _masked,
     "onehot": _onehot,
     "ramp": _ramp,
 }

@@ -15,6 +15,7 @@ from evaluator.interpret.judge import labels
 from evaluator.play.baselines import graph_at
 from evaluator.play.player import Player, finish
 from evaluator.play.wire import Take
+from evaluator.values import INFINITE
 from kernel_library.spec import OpSpec, Workload
 
 Answers = tuple[torch.Tensor, ...]
@@ -51,7 +52,7 @@ def check_one(take: Take, player: Player) -> Errors | None:
     if case.repeat:
         _same_again(got, play_once(_other_poison(take), player))
     truth, own = answers(player.op, take.at, case, player.device)
-    if case.values != "recipe" and not meaningful(truth, own, case.values == "infinite"):
+    if case.values != "recipe" and not meaningful(truth, own, case.values in INFINITE):
         return None
     return judged(player.op, take, got, truth, own)
 
