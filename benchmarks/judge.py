@@ -1,8 +1,8 @@
 """How many candidates a minute does the judge handle, and where does the time go?
 
-    python benchmarks/judge.py [--candidates 12] [--op rms_norm]
+    python benchmarks/judge.py [--candidates 12] [--op rms_norm] [--jobs 1]
 
-Judges the same kernel under as many digests, one after another, through every stage: full
+Judges the same kernel under as many digests, `--jobs` of them at a time, through every stage: full
 correctness and, on a GPU, quick timing (no baselines). The first one warms the zygotes and the
 reference's graphs, and is left out. Prints a table last, with the machine and the versions.
 """
@@ -13,6 +13,7 @@ import argparse
 import os
 import platform
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from statistics import median
 
@@ -28,29 +29,35 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--candidates", type=int, default=12)
     parser.add_argument("--op", default="rms_norm")
+    parser.add_argument("--jobs", type=int, default=1)
     asked = parser.parse_args()
     unit = next(unit for unit in discover(seeds) if unit.op.name == asked.op)
     with open_judge(Settings().device_path) as judge:
         device = judge.device.name if judge.device else "no GPU (interpreted)"
         candidate = unit.candidate(device=judge.device.name if judge.device else None)
-        seconds: list[dict[str, float]] = []
-        for number in range(asked.candidates + 1):
-            fresh = replace(candidate, source=f"{candidate.source}\n# {number}\n")
-            started = time.perf_counter()
-            verdict = judge(unit.spec, fresh)
-            took = time.perf_counter() - started
+
+        def one(number: int) -> Passed:
+            verdict = judge(
+                unit.spec, replace(candidate, source=f"{candidate.source}\n# {number}\n")
+            )
             if not isinstance(verdict, Passed):
                 raise SystemExit(f"{asked.op} was rejected at {verdict.stage}: {verdict.reason}")
-            cases = sum(checked.cases for checked in verdict.checked)
-            if number:
-                seconds.append({**verdict.record.seconds, "all": took})
-    versions = " ".join(f"{name} {v}" for name, v in verdict.record.versions.items())
-    print(f"{asked.op}, {cases} cases and {len(verdict.measured)} timed workloads a candidate")
+            return verdict
+
+        one(0)
+        started = time.perf_counter()
+        with ThreadPoolExecutor(asked.jobs) as pool:
+            verdicts = list(pool.map(one, range(1, asked.candidates + 1)))
+        took = time.perf_counter() - started
+    last = verdicts[-1]
+    cases = sum(checked.cases for checked in last.checked)
+    versions = " ".join(f"{name} {v}" for name, v in last.record.versions.items())
+    print(f"{asked.op}, {cases} cases and {len(last.measured)} timed workloads a candidate")
     print(f"{device}; {os.cpu_count()} CPU cores, {platform.machine()}; {versions}")
-    for stage in seconds[0]:
-        times = sorted(s[stage] for s in seconds)
+    for stage in last.record.seconds:
+        times = sorted(verdict.record.seconds[stage] for verdict in verdicts)
         print(f"  {stage:8s} median {median(times):7.2f} s   {times[0]:.2f} to {times[-1]:.2f}")
-    print(f"{60 * len(seconds) / sum(s['all'] for s in seconds):.1f} candidates a minute")
+    print(f"{60 * len(verdicts) / took:.1f} candidates a minute, {asked.jobs} at a time")
 
 
 if __name__ == "__main__":

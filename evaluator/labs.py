@@ -7,10 +7,12 @@ candidate can reach holds either.
 from __future__ import annotations
 
 import secrets
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
+from threading import Lock
 
 import torch
 import triton
@@ -26,6 +28,7 @@ from evaluator.play.judge import check_replayed, time_replayed
 from evaluator.play.wire import Take
 from evaluator.record import record
 from evaluator.sandbox import Zygote
+from evaluator.turns import Turns
 from kernel_library.candidate import Candidate
 from kernel_library.device import Device
 from kernel_library.graph import Graph
@@ -37,6 +40,8 @@ from kernel_library.verdict import Checked, Record, SandboxLevel
 DEFAULT_ARCH = 90
 INTERPRETER = ("torch", "torch._dynamo", "triton", "evaluator.interpret.job")
 PLAYER = ("torch", "triton", "evaluator.play.job")
+#: Candidates whose recordings are kept between their stages: as many as are judged at a time.
+REMEMBERED = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,7 @@ class Rooms:
     interpreter: Isolate
     player: Isolate
     level: SandboxLevel
+    turns: Turns = field(default_factory=Turns)
 
 
 @contextmanager
@@ -61,21 +67,29 @@ def open_rooms() -> Iterator[Rooms]:
 
 
 class Tapes:
-    """Recordings of the candidate in hand: each point once, all that are missing at once."""
+    """Recordings of the last candidates: each point once, all that are missing at once."""
 
     def __init__(self, isolate: Isolate, arch: int) -> None:
         self._isolate, self._arch = isolate, arch
-        self._digest, self._known = "", dict[str, Recording]()
+        self._known: OrderedDict[str, dict[str, Recording]] = OrderedDict()
+        self._lock = Lock()
 
     def __call__(self, op: OpSpec, candidate: Candidate, points: Sequence[Point]) -> Recordings:
         """A recording for each point, in order."""
-        if candidate.digest != self._digest:
-            self._digest, self._known = candidate.digest, {}
-        missing = {_key(p): p for p in points if _key(p) not in self._known}
+        known = self._of(candidate.digest)
+        missing = {_key(p): p for p in points if _key(p) not in known}
         if missing:
             made = record(op, candidate, list(missing.values()), self._isolate, self._arch)
-            self._known |= dict(zip(missing, made, strict=True))
-        return tuple(self._known[_key(p)] for p in points)
+            known.update(zip(missing, made, strict=True))
+        return tuple(known[_key(p)] for p in points)
+
+    def _of(self, digest: str) -> dict[str, Recording]:
+        with self._lock:
+            known = self._known.setdefault(digest, {})
+            self._known.move_to_end(digest)
+            while len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+            return known
 
 
 class Graphs:
@@ -84,14 +98,16 @@ class Graphs:
     def __init__(self, isolate: Isolate) -> None:
         self._isolate = isolate
         self._known: dict[str, dict[str, Graph]] = {}
+        self._lock = Lock()
 
     def __call__(self, op: OpSpec, workloads: Sequence[Workload]) -> OpSpec:
         """The op with a graph for each of the workloads."""
-        known = self._known.setdefault(op.digest, {})
-        known |= op.reference.graphs
-        filled = replace(op, reference=replace(op.reference, graphs=dict(known)))
-        filled = export(filled, workloads, self._isolate)
-        known |= filled.reference.graphs
+        with self._lock:
+            known = self._known.setdefault(op.digest, {})
+            known.update(op.reference.graphs)
+            filled = replace(op, reference=replace(op.reference, graphs=dict(known)))
+            filled = export(filled, workloads, self._isolate)
+            known.update(filled.reference.graphs)
         return filled
 
 
@@ -114,19 +130,25 @@ def interpreted_lab(rooms: Rooms, secret: int | None = None) -> Lab:
 def replayed_lab(
     rooms: Rooms, device: Device, arms: Sequence[str] = (), secret: int | None = None
 ) -> Lab:
-    """A lab for a calibrated GPU. `arms` are the baselines that each candidate races."""
+    """A lab for a calibrated GPU. `arms` are the baselines that each candidate races.
+
+    Several threads may judge in it at once: they compile and check side by side, and a measurement
+    has the GPU to itself.
+    """
     secret = secrets.randbits(62) if secret is None else secret
     graphs, tapes = Graphs(rooms.recorder), Tapes(rooms.recorder, device.target.arch)
 
     def run(op: OpSpec, candidate: Candidate, points: Sequence[Point]) -> tuple[Checked, ...]:
         recordings = tapes(op, candidate, points)
         whole = graphs(op, [at for at, _ in points])
-        return check_replayed(whole, _takes(points, recordings), rooms.player)
+        with rooms.turns.shared():
+            return check_replayed(whole, _takes(points, recordings), rooms.player)
 
     def measure(op: OpSpec, points: Sequence[Point], recordings: Recordings) -> Timed:
         whole = graphs(op, [at for at, _ in points])
         takes = _takes(points, recordings)
-        return time_replayed(whole, takes, device, rooms.player, arms)
+        with rooms.turns.alone():
+            return time_replayed(whole, takes, device, rooms.player, arms)
 
     told = Record(
         "replayed", rooms.level, device=device.name,

@@ -1,0 +1,63 @@
+"""Checks share the GPU; a measurement has it alone."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from evaluator.turns import Turns
+
+
+def test_a_measurement_is_never_beside_anything_and_checks_are_beside_each_other():
+    turns, lock = Turns(together=3), threading.Lock()
+    now, seen = {"check": 0, "measure": 0}, []
+
+    def use(kind: str) -> None:
+        with turns.alone() if kind == "measure" else turns.shared():
+            with lock:
+                now[kind] += 1
+                seen.append(dict(now))
+            time.sleep(0.005)
+            with lock:
+                now[kind] -= 1
+
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(use, ["check", "check", "measure"] * 20))
+    assert all(n["measure"] <= 1 and not (n["measure"] and n["check"]) for n in seen)
+    assert max(n["check"] for n in seen) in (2, 3)
+    assert len(seen) == 60
+
+
+def test_a_measurement_that_waits_is_not_starved_by_checks():
+    turns, done = Turns(together=2), []
+    stop = threading.Event()
+
+    def check() -> None:
+        while not stop.is_set():
+            with turns.shared():
+                time.sleep(0.002)
+
+    checks = [threading.Thread(target=check) for _ in range(4)]
+    for thread in checks:
+        thread.start()
+    measured = threading.Thread(target=lambda: turns.alone().__enter__() or done.append(1))
+    measured.start()
+    measured.join(5)
+    stop.set()
+    assert done == [1]
+    turns._alone = False
+    with turns._changed:
+        turns._changed.notify_all()
+    for thread in checks:
+        thread.join(5)
+
+
+def test_a_turn_that_fails_is_given_back():
+    turns = Turns()
+    for turn in (turns.alone, turns.shared):
+        try:
+            with turn():
+                raise ValueError
+        except ValueError:
+            pass
+    with turns.alone():
+        pass
