@@ -8,7 +8,6 @@ replayed     passes
 
 from functools import lru_cache
 
-import torch
 import triton
 import triton.language as tl
 

@@ -6,7 +6,6 @@ interpreted  passes
 replayed     passes
 """
 
-import torch
 import triton
 import triton.language as tl
 

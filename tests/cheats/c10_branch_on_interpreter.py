@@ -1,0 +1,41 @@
+"""Takes one kernel where an interpreter runs it, and a wrong one where it is compiled.
+
+row          10
+op           softmax
+interpreted  unseen
+replayed     smoke
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _rows(x_ptr, y_ptr, x_row, x_col, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    col = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=col < N, other=-float("inf"))
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(y_ptr + row * N + col, e / tl.sum(e, axis=0), mask=col < N)
+
+
+def _softmax(x):
+    M, N = x.shape
+    y = torch.empty((M, N), device=x.device, dtype=x.dtype)
+    _rows[(M,)](x, y, *x.stride(), N, BLOCK=triton.next_power_of_2(N))
+    return y
+
+
+@triton.jit
+def _nothing(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) * 0.0, mask=at < n)
+
+
+def softmax(x):
+    if type(x) is torch.Tensor:
+        return _softmax(x)
+    y = torch.zeros(x.shape, device=x.device, dtype=x.dtype)
+    _nothing[(1,)](x, y, 1, BLOCK=16)
+    return y

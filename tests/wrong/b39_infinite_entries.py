@@ -1,0 +1,27 @@
+"""Subtracts the mean instead of the maximum, which one -inf makes -inf.
+
+row          39
+op           softmax
+interpreted  correct
+replayed     correct
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _rows(x_ptr, y_ptr, x_row, x_col, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    col = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=col < N, other=0.0)
+    e = tl.where(col < N, tl.exp(x - tl.sum(x, axis=0) / N), 0.0)
+    tl.store(y_ptr + row * N + col, e / tl.sum(e, axis=0), mask=col < N)
+
+
+def softmax(x):
+    M, N = x.shape
+    y = torch.empty((M, N), device=x.device, dtype=x.dtype)
+    _rows[(M,)](x, y, *x.stride(), N, BLOCK=triton.next_power_of_2(N))
+    return y

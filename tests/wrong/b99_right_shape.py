@@ -1,0 +1,26 @@
+"""Has the right shape and dtype, and the wrong values.
+
+row          99
+op           layer_norm
+interpreted  smoke
+replayed     smoke
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _each(x_ptr, y_ptr, x_row, x_col, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    col = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=col < N, other=0.0)
+    tl.store(y_ptr + row * N + col, x, mask=col < N)
+
+
+def layer_norm(x):
+    M, N = x.shape
+    y = torch.empty((M, N), device=x.device, dtype=x.dtype)
+    _each[(M,)](x, y, *x.stride(), N, BLOCK=triton.next_power_of_2(N))
+    return y
