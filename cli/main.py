@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import typer
 
-from cli import benching, checking, exporting, libraries, machines, optimizing, services
+from cli import (
+    benching,
+    checking,
+    exporting,
+    libraries,
+    machines,
+    optimizing,
+    redteaming,
+    services,
+)
 
 app = typer.Typer(
     name="kernelwright",
@@ -18,6 +27,7 @@ app.command("calibrate")(machines.calibrate)
 app.command("check")(checking.check)
 app.command("bench")(benching.bench)
 app.command("optimize")(optimizing.optimize)
+app.command("redteam")(redteaming.redteam)
 app.command("serve")(services.serve)
 app.command("worker")(services.worker)
 app.command("submit")(services.submit)
