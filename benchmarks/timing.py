@@ -96,5 +96,5 @@ def versions() -> dict[str, str]:
         "driver": driver,
         "torch": torch.__version__,
         "triton": triton.__version__,
-        "command": "python benchmarks/seeds.py",
+        "command": "python benchmarks/tune.py",
     }

@@ -4,6 +4,8 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from evaluator.turns import Turns
 
 
@@ -36,28 +38,25 @@ def test_a_measurement_that_waits_is_not_starved_by_checks():
             with turns.shared():
                 time.sleep(0.002)
 
+    def measure() -> None:
+        with turns.alone():
+            done.append(1)
+
     checks = [threading.Thread(target=check) for _ in range(4)]
-    for thread in checks:
+    measured = threading.Thread(target=measure)
+    for thread in (*checks, measured):
         thread.start()
-    measured = threading.Thread(target=lambda: turns.alone().__enter__() or done.append(1))
-    measured.start()
     measured.join(5)
     stop.set()
-    assert done == [1]
-    turns._alone = False
-    with turns._changed:
-        turns._changed.notify_all()
     for thread in checks:
         thread.join(5)
+    assert done == [1]
 
 
 def test_a_turn_that_fails_is_given_back():
     turns = Turns()
     for turn in (turns.alone, turns.shared):
-        try:
-            with turn():
-                raise ValueError
-        except ValueError:
-            pass
+        with pytest.raises(ValueError, match="as asked"), turn():
+            raise ValueError("as asked")
     with turns.alone():
         pass

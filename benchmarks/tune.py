@@ -1,6 +1,6 @@
 """Times every setting of every seed unit on this GPU, beside what a user would run today.
 
-    python benchmarks/seeds.py --out DIR [--ops rms_norm,softmax] [--processes 16]
+    python benchmarks/tune.py --out DIR [--ops rms_norm,softmax] [--processes 16]
 
 Writes DIR/<op>.json, a tuned table for `seeds/tuned/`, and DIR/report.md; prints the report.
 
