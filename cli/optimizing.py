@@ -11,10 +11,9 @@ import typer
 
 from cli.exits import REJECTED, err, escaped, exits, fail, failed, out, settings, text_of
 from cli.following import follow
-from cli.render import headline, show_verdict
+from cli.render import show_verdict
 from kernel_library.codec import attempt_json
 from kernel_library.job import Attempt
-from kernel_library.verdict import Passed
 
 if TYPE_CHECKING:
     from kernel_library.store.views import CandidateView, JobView
@@ -47,12 +46,11 @@ def optimize(
         raise failed(job.problem)
     winner = next((c for c in reversed(tried) if c.digest == job.best), None)
     if winner is None:
-        raise fail(f"no correct kernel was found. {job.why}", REJECTED)
+        raise fail("no correct kernel was found", REJECTED)
     if json:
         out.print_json(attempt_json.dump_json(winner.attempt).decode())
     else:
         show_verdict(winner.attempt.verdict, job.name)
-        out.print(escaped(job.why))
     if out_dir:
         _write(out_dir, job.name, winner.attempt)
 
@@ -86,5 +84,4 @@ def _write(folder: Path, name: str, attempt: Attempt) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.py").write_text(attempt.candidate.source)
     (folder / f"{name}.json").write_bytes(attempt_json.dump_json(attempt, indent=2))
-    told = headline(attempt.verdict) if isinstance(attempt.verdict, Passed) else ""
-    err.print(f"wrote {folder / name}.py and .json: {told}", highlight=False, soft_wrap=True)
+    err.print(f"wrote {escaped(str(folder / name))}.py and .json", highlight=False, soft_wrap=True)

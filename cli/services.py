@@ -145,7 +145,7 @@ def _submit(client: httpx.Client, body: dict[str, str], as_json: bool) -> None:
     if job["status"] == "failed":
         raise failed(job["problem"])
     if job["outcome"] != "winner":
-        raise fail(f"no correct kernel was found. {job['why']}", REJECTED)
+        raise fail("no correct kernel was found", REJECTED)
     found = client.get(f"/v1/candidates/{job['best']}").json()
     show_verdict(verdict_json.validate_python(found["verdict"]), job["name"], as_json)
     out.print(f"{client.base_url}candidates/{job['best']}", highlight=False, soft_wrap=True)
