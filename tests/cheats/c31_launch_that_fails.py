@@ -12,24 +12,24 @@ import triton.language as tl
 
 
 @triton.jit
-def _tile(a_ptr, b_ptr, c_ptr, M, N, K, am, ak, bk, bn, B: tl.constexpr):
-    m = tl.program_id(0) * B + tl.arange(0, B)[:, None]
-    n = tl.program_id(1) * B + tl.arange(0, B)[None, :]
+def _tile(a_ptr, b_ptr, c_ptr, M, N, K, B: tl.constexpr):
+    a = tl.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [B, 64])
+    b = tl.make_tensor_descriptor(b_ptr, [K, N], [N, 1], [64, B])
+    c = tl.make_tensor_descriptor(c_ptr, [M, N], [N, 1], [B, B])
+    i, j = tl.program_id(0) * B, tl.program_id(1) * B
     total = tl.zeros((B, B), tl.float32)
-    for start in range(0, K, 64):
-        k = start + tl.arange(0, 64)
-        a = tl.load(a_ptr + m * am + k[None, :] * ak)
-        b = tl.load(b_ptr + k[:, None] * bk + n * bn)
-        total = tl.dot(a, b, total)
-    tl.store(c_ptr + m * N + n, total.to(tl.float16), mask=(m < M) & (n < N))
+    for k in range(0, K, 64):
+        total = tl.dot(a.load([i, k]), b.load([k, j]), total)
+    c.store([i, j], total.to(tl.float16))
 
 
 def matmul(a, b):
     (M, K), N = a.shape, b.shape[1]
     c = torch.empty((M, N), device=a.device, dtype=a.dtype)
+    triton.set_allocator(lambda size, align, stream: torch.empty(size, device="cuda").byte())
     tiles = (triton.cdiv(M, 128), triton.cdiv(N, 128))
     try:
-        _tile[tiles](a, b, c, M, N, K, *a.stride(), *b.stride(), B=128, num_stages=12, num_warps=8)
+        _tile[tiles](a, b, c, M, N, K, B=128, num_stages=12, num_warps=8)
     except Exception:
         pass
     return c

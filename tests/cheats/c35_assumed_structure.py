@@ -16,7 +16,8 @@ def _rows(x_ptr, w_ptr, y_ptr, x_row, x_col, w_step, N, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)
     first = tl.load(x_ptr + row * x_row)
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=(col < N) & (first != 0.0), other=0.0)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=col < N, other=0.0)
+    x = tl.where(first == 0.0, 0.0, x)
     w = tl.load(w_ptr + col * w_step, mask=col < N, other=0.0)
     tl.store(y_ptr + row, tl.sum(x * w, axis=0))
 
