@@ -190,7 +190,7 @@ def f(x, y):
         (("    return y", "    return y.double()"), "float64, not float32"),
         (("    return y", "    return y[:, :-1]"), "wrong shape"),
         (("    return y", "    return y, y"), "returned 2 outputs, 1 output wanted"),
-        (("    return y", "    return [y.tolist()]"), "no plain tensor"),
+        (("    return y", "    return [1.0]"), "no plain tensor"),
         (("return y", "return y.as_subclass(type('T', (torch.Tensor,), {}))"), "a T that"),
         (("    return y", "    x.zero_()\n    return y"), "writes to input 'x', which"),
         (("mask=inside)\n", "mask=inside)\n    tl.store(x_ptr + 128, 0.0)\n"), "outside of"),
@@ -199,6 +199,9 @@ def f(x, y):
         (("    M, N", "    M, N, K"), "line 20: raises ValueError: not enough values"),
         (("def softmax", "raise SystemExit(0)\ndef softmax"), "raises SystemExit"),
         (("def softmax", "def hardmax"), "raises AttributeError.*softmax"),
+        (("    return y", "    return torch.exp(x)"), "Barred: calls aten.exp.default, which"),
+        (("    return y", "    return y * x.tolist()[0][0]"), "Barred: host code needs .*tolist"),
+        (("    return y", "    return y if x[0, 0] else x"), "Barred: host code needs .*bool"),
     ],
 )  # fmt: skip
 def test_a_wrong_softmax_is_rejected_for_what_is_wrong(change, reason):
@@ -219,9 +222,11 @@ def test_a_cached_output_is_found_by_fresh_contents_at_the_same_address():
 
 
 def test_a_repeat_must_give_the_same_bits():
-    source = SOFTMAX.replace(
-        "    return y", "    CALLS.append(1)\n    y *= 1 + 1e-7 * len(CALLS)\n    return y"
+    source = SOFTMAX.replace("e / tl.sum(e, axis=0)", "e / tl.sum(e, axis=0) * (1 + 3e-7 * CALL)")
+    source = source.replace("N, BLOCK: tl", "N, CALL, BLOCK: tl").replace(
+        "    _row[(M,)](", "    CALLS.append(1)\n    _row[(M,)]("
     )
+    source = source.replace("N, BLOCK=", "N, len(CALLS), BLOCK=")
     source = source.replace("@triton.jit", "CALLS = []\n\n@triton.jit")
     judge(source)
     found = rejected(source, [*SMOKE, (AT, Case(1, repeat=True))])

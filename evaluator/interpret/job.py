@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from evaluator.interpret.bar import NoComputing, NoReading, mark_launches
 from evaluator.interpret.bfloat16 import correct
 from evaluator.interpret.pretend import Driver, PretendCuda, pretend_cuda
 from evaluator.interpret.wire import (
@@ -101,7 +102,9 @@ def use_interpreter() -> None:
     for name in [n for n in sys.modules if n.split(".")[0] == "triton"]:
         if not name.startswith("triton._C"):
             del sys.modules[name]
-    correct(importlib.import_module("triton.runtime.interpreter"))
+    interpreter = importlib.import_module("triton.runtime.interpreter")
+    correct(interpreter)
+    mark_launches(interpreter)
     compiler = importlib.import_module("triton.backends.compiler")
     driver = importlib.import_module("triton.runtime.driver")
     driver.driver.set_active(Driver(compiler.GPUTarget("cuda", 90, 32)))
@@ -162,7 +165,7 @@ def _once(
         list(each) if name in asked.lists else each[0]
         for name, each in zip(asked.names, inputs, strict=True)
     ]
-    with PretendCuda(call.poison):
+    with NoComputing(asked.allows), PretendCuda(call.poison), NoReading():
         got = entry(*args, **call.options, **call.config)
     outputs = [_plain(one) for one in _flat(got)]
     position = 0

@@ -46,7 +46,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A candidate to call; `names` are its arguments, some of them lists, some of them written."""
+    """A candidate to call; `names` are its arguments, some of them lists, some of them written.
+
+    `allows` are the aten calls that it may make beside its launches.
+    """
 
     source: str
     entry: str
@@ -54,6 +57,7 @@ class Asked:
     lists: tuple[str, ...]
     mutates: tuple[str, ...]
     calls: tuple[Call, ...]
+    allows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

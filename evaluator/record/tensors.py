@@ -150,10 +150,9 @@ class Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:  # noqa: ANN401 - torch's own signature
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        returns = func._schema.returns
-        aliases = [r.alias_info for r in returns]
-        if func._schema.name in ALLOCATES or all(a is not None and not a.is_write for a in aliases):
+        if not computes(func):
             return out
+        aliases = [r.alias_info for r in func._schema.returns]
         fresh = [t for t in _tensors(out) if not any(a is not None for a in aliases)]
         views: list[View] = []
         call = Call(
@@ -171,6 +170,13 @@ ALLOCATES = {
     "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty",
     "aten::new_empty_strided",
 }  # fmt: skip
+
+
+def computes(func: Any) -> bool:  # noqa: ANN401 - an aten overload
+    """Whether an aten call does more than allocate, or look at memory in another way."""
+    aliases = [r.alias_info for r in func._schema.returns]
+    looks = all(a is not None and not a.is_write for a in aliases)
+    return func._schema.name not in ALLOCATES and not looks
 
 
 def _tensors(out: Any) -> list[torch.Tensor]:  # noqa: ANN401 - whatever an op returns
