@@ -1,0 +1,157 @@
+"""Gradient of GeGLU's gate, from its inputs.
+
+    gelu(t)       = t * s(t), where s(t) is (1 + erf(t / sqrt(2))) / 2 or its tanh approximation
+    d_gate[i, j]  = d_y[i, j] * up[i, j] * (s(gate[i, j]) + gate[i, j] * s'(gate[i, j]))
+    d_up[i, j]    = d_y[i, j] * gate[i, j] * s(gate[i, j])
+
+all      (M, N), any row stride, so the halves of one packed tensor will do
+dtype    float32, float16, bfloat16; float32 inside; approximate as geglu's
+moves    reads d_y, gate and up once, writes d_gate and d_up once
+plan     one program per BLOCK neighbouring values; tensors without gaps are one long row, of which
+         only the last block needs a mask; STREAM asks L2 to let go of the results first
+"""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+from kernel_library.space import Space
+from kernel_library.spec import OpSpec, Option, Tensor, Workload, grid
+from kernel_library.unit import Unit
+
+OP = OpSpec(
+    name="geglu_backward",
+    inputs={"d_y": Tensor("M N"), "gate": Tensor("M N"), "up": Tensor("M N")},
+    outputs={"d_gate": Tensor("M N"), "d_up": Tensor("M N")},
+    options={"approximate": Option("tanh", ("tanh", "none"))},
+    flops="(21 if approximate == 'tanh' else 16) * M * N",
+    constraints=("M >= 0", "N >= 1"),
+    workloads=(
+        *grid(
+            "M N",
+            {"check": [(1, 1), (3, 127), (37, 781), (4, 2048)]},
+            dtypes=("float32", "float16", "bfloat16"),
+        ),
+        Workload({"M": 5, "N": 700}, {"T": "float32"}, options={"approximate": "none"}),
+        Workload({"M": 7, "N": 96}, {"T": "bfloat16"}, options={"approximate": "none"}),
+        *grid("M N", {"measure": [(8192, 14336), (16, 14336), (2047, 5001)]}, dtypes=("bfloat16",)),
+    ),
+)
+
+
+def reference(
+    d_y: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, *, approximate: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The gradients as autograd takes them."""
+    t = gate.float()
+    if approximate == "tanh":
+        s = torch.sigmoid(2 * (2 / math.pi) ** 0.5 * (t + 0.044715 * t**3))
+        slope = s * (1 - s) * 2 * (2 / math.pi) ** 0.5 * (1 + 3 * 0.044715 * t**2)
+    else:
+        s = 0.5 + 0.5 * torch.erf(t / 2**0.5)
+        slope = torch.exp(-0.5 * t**2) / (2 * math.pi) ** 0.5
+    d_gate = d_y.float() * up.float() * (s + t * slope)
+    return d_gate.to(gate.dtype), (d_y.float() * t * s).to(up.dtype)
+
+
+def no_gradient_outgrows_its_bound(
+    d_y: torch.Tensor,
+    gate: torch.Tensor,
+    up: torch.Tensor,
+    d_gate: torch.Tensor,
+    d_up: torch.Tensor,
+    **_: object,
+) -> bool:
+    """GELU is at most |gate|, and its slope at most 1.13."""
+    gate_bound = 1.15 * (d_y.double() * up.double()).abs() + 1e-6
+    up_bound = 1.02 * (d_y.double() * gate.double()).abs() + 1e-6
+    return bool((d_gate.abs() <= gate_bound).all() and (d_up.abs() <= up_bound).all())
+
+
+@triton.jit
+def _gradients(d_y, gate, up, TANH: tl.constexpr):
+    d_y, gate, up = d_y.to(tl.float32), gate.to(tl.float32), up.to(tl.float32)
+    if TANH:
+        # (1 + tanh(t)) / 2 is sigmoid(2 t); past |t| = 10 its slope is nothing, while the square
+        # of a large gate would make infinity of it, and NaN of the product
+        near = tl.minimum(tl.maximum(gate, -10.0), 10.0)
+        square = near * near
+        s = tl.sigmoid(1.5957691216057308 * near * (1.0 + 0.044715 * square))
+        slope = s * (1.0 - s) * 1.5957691216057308 * (1.0 + 0.134145 * square)
+    else:
+        s = 0.5 + 0.5 * tl.erf(0.7071067811865476 * gate)
+        slope = 0.3989422804014327 * tl.exp(-0.5 * gate * gate)
+    return d_y * up * (s + gate * slope), d_y * gate * s
+
+
+@triton.jit
+def _geglu_backward_block(
+    d_y_ptr, gate_ptr, up_ptr, d_gate_ptr, d_up_ptr, N,
+    d_y_stride, gate_stride, up_stride, out_stride,
+    TANH: tl.constexpr, BLOCK: tl.constexpr, HINT: tl.constexpr,
+):  # fmt: skip
+    blocks = tl.cdiv(N, BLOCK)
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    start = (tl.program_id(0) % blocks).to(tl.int64) * BLOCK
+    d_y_ptr += row * d_y_stride + start
+    gate_ptr += row * gate_stride + start
+    up_ptr += row * up_stride + start
+    d_gate_ptr += row * out_stride + start
+    d_up_ptr += row * out_stride + start
+    col = tl.arange(0, BLOCK)
+    dtype = d_gate_ptr.dtype.element_ty
+    if start + BLOCK <= N:
+        d_y = tl.load(d_y_ptr + col)
+        gate = tl.load(gate_ptr + col)
+        up = tl.load(up_ptr + col)
+        d_gate, d_up = _gradients(d_y, gate, up, TANH)
+        tl.store(d_gate_ptr + col, d_gate.to(dtype), eviction_policy=HINT)
+        tl.store(d_up_ptr + col, d_up.to(dtype), eviction_policy=HINT)
+    else:
+        inside = start + col < N
+        d_y = tl.load(d_y_ptr + col, mask=inside, other=0.0)
+        gate = tl.load(gate_ptr + col, mask=inside, other=0.0)
+        up = tl.load(up_ptr + col, mask=inside, other=0.0)
+        d_gate, d_up = _gradients(d_y, gate, up, TANH)
+        tl.store(d_gate_ptr + col, d_gate.to(dtype), mask=inside)
+        tl.store(d_up_ptr + col, d_up.to(dtype), mask=inside)
+
+
+def geglu_backward(
+    d_y: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, *, approximate: str = "tanh",
+    BLOCK: int, STREAM: int, num_warps: int,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """Launch one program for each block of each row."""
+    M, N = gate.shape
+    d_y, gate, up = (t if t.stride(1) == 1 else t.contiguous() for t in (d_y, gate, up))
+    d_gate = torch.empty((M, N), dtype=gate.dtype, device=gate.device)
+    d_up = torch.empty((M, N), dtype=up.dtype, device=up.device)
+    if M == 0:
+        return d_gate, d_up
+    flat = d_y.is_contiguous() and gate.is_contiguous() and up.is_contiguous()
+    rows, width = (1, M * N) if flat else (M, N)
+    _geglu_backward_block[(rows * triton.cdiv(width, BLOCK),)](
+        d_y, gate, up, d_gate, d_up, width,
+        d_y.stride(0), gate.stride(0), up.stride(0), d_gate.stride(0),
+        TANH=approximate == "tanh", BLOCK=BLOCK,
+        HINT="evict_first" if STREAM else "", num_warps=num_warps,
+    )  # fmt: skip
+    return d_gate, d_up
+
+
+UNIT = Unit(
+    op=OP,
+    reference=reference,
+    laws=(no_gradient_outgrows_its_bound,),
+    kernel=geglu_backward,
+    space=Space(
+        {"BLOCK": (1024, 512, 2048), "STREAM": (0, 1), "num_warps": (4, 1, 2, 8)},
+        constraints=(
+            "BLOCK >= 128 * num_warps and BLOCK <= 1024 * num_warps",
+            # what fits in L2 may be wanted from there next
+            "STREAM == 0 or M * N * itemsize > 33554432",
+        ),
+    ),
+)
