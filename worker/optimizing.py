@@ -81,6 +81,7 @@ def perform_optimize(
     """Run the job from wherever its history left off, and end it. Raises ProblemError, LabError."""
     ask = Ask.of(job, settings)
     problem = read(ask.filename, ask.source, judge.rooms.recorder, extra=ask.extra)
+    judge.admit(problem.op)
     if job.op is None:
         store.set_op(lease, problem.op)
 
@@ -145,7 +146,7 @@ def team(judge: Judge, settings: Settings, ask: Ask, problem: Problem, log: Log)
     given = _given(judge, ask, problem)
     library = Library(known_kernels(log.store, judge.device), judge.rooms.recorder)
     return in_order(
-        one_by_one(given, "no kernel was submitted with the problem"),
+        *([one_by_one(given, "what was submitted with the problem is judged")] if given else []),
         library.proposer(),
         from_space(library.space_of, tries=SWEEP_TRIES),
         _model(judge, settings, ask, log) if ask.llm else no_model_asked,
