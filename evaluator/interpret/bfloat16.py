@@ -27,6 +27,9 @@ def correct(interpreter: ModuleType) -> None:
         method = getattr(builder, f"create_{name}", None)
         if method is not None:
             setattr(builder, f"create_{name}", _widened(method, interpreter))
+    for name in _COMPARISONS:
+        method = getattr(builder, f"create_{name}")
+        setattr(builder, f"create_{name}", _truth(method, interpreter))
     for name in ("create_si_to_fp", "create_ui_to_fp", "create_fp_trunc"):
         setattr(builder, name, _rounded(getattr(builder, name), interpreter))
     if not hasattr(builder, "get_bf16"):
@@ -47,6 +50,19 @@ def _widened(method: Method, interpreter: ModuleType) -> Method:
         wide = [_widen(a, interpreter) if isinstance(a, handle) else a for a in args]
         result = method(self, *wide, **kwargs)
         return _narrow(result, interpreter) if all(narrow) else result
+
+    return run
+
+
+def _truth(method: Method, interpreter: ModuleType) -> Method:
+    """A comparison whose result says that it is a truth value.
+
+    It says that it is a float (seen with Triton 3.8.0), and fails when a scalar meets a mask.
+    """
+
+    def run(self: object, *args: Any) -> Any:  # noqa: ANN401
+        result = method(self, *args)
+        return interpreter.TensorHandle(result.data, interpreter.tl.int1)
 
     return run
 
