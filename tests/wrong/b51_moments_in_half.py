@@ -1,9 +1,9 @@
 """Takes a float16 row's sums in float16.
 
 row          51
-op           layer_norm
-interpreted  correct
-replayed     correct
+op           layer_norm16
+interpreted  smoke, correct
+replayed     smoke, correct
 """
 
 import torch
@@ -24,7 +24,7 @@ def _rows(x_ptr, y_ptr, x_row, x_col, N, BLOCK: tl.constexpr):
     tl.store(y_ptr + row * N + col, y.to(dtype), mask=col < N)
 
 
-def layer_norm(x):
+def layer_norm16(x):
     M, N = x.shape
     y = torch.empty((M, N), device=x.device, dtype=x.dtype)
     _rows[(M,)](x, y, *x.stride(), N, BLOCK=triton.next_power_of_2(N))
