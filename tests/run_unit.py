@@ -12,35 +12,38 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import torch
 
-from kernel_library.recipe import Simplex
+from evaluator.inputs import Case, draw
 from kernel_library.space import Config
-from kernel_library.spec import Tensor, Workload
+from kernel_library.spec import Workload
 from kernel_library.unit import Unit, space_names, tuned_table
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 #: Largest difference over largest true value: a few roundings of the dtype.
 BOUND = {"float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
 Layout = Callable[[torch.Tensor], torch.Tensor]
+Argument = torch.Tensor | list[torch.Tensor]
 
 
-def draw(tensor: Tensor, unit: Unit, at: Workload, rng: torch.Generator) -> torch.Tensor:
-    """One input by its recipe, in its own dtype."""
-    values = torch.randn(tensor.shape(unit.op.names(at)), generator=rng)
-    if isinstance(tensor.recipe, Simplex):
-        values = values.softmax(-1)
-    return values.to(getattr(torch, unit.op.dtype(tensor, at)))
+def inputs(unit: Unit, at: Workload) -> list[Argument]:
+    """All inputs by their recipes, the same ones each time; a list argument is a list."""
+    return list(draw(unit.op, at, Case(0), "cpu").values())
 
 
-def inputs(unit: Unit, at: Workload) -> list[torch.Tensor]:
-    """All inputs, the same ones each time."""
-    rng = torch.Generator().manual_seed(0)
-    return [draw(tensor, unit, at, rng) for tensor in unit.op.inputs.values()]
+def each(argument: Argument, change: Callable[[torch.Tensor], torch.Tensor]) -> Argument:
+    """The argument with each of its tensors changed."""
+    return [change(t) for t in argument] if isinstance(argument, list) else change(argument)
+
+
+def widened(t: torch.Tensor) -> torch.Tensor:
+    """A copy, in float64 if it is floating."""
+    return t.double() if t.is_floating_point() else t.clone()
 
 
 def plain(t: torch.Tensor) -> torch.Tensor:
@@ -48,9 +51,14 @@ def plain(t: torch.Tensor) -> torch.Tensor:
     return t
 
 
+def poison(t: torch.Tensor) -> float | int:
+    """What nobody may read."""
+    return float("nan") if t.is_floating_point() else torch.iinfo(t.dtype).max
+
+
 def gapped(t: torch.Tensor) -> torch.Tensor:
     """The same values with three poisoned elements after each row."""
-    wide = torch.full((*t.shape[:-1], t.shape[-1] + 3), float("nan"), dtype=t.dtype)
+    wide = torch.full((*t.shape[:-1], t.shape[-1] + 3), poison(t), dtype=t.dtype)
     wide[..., : t.shape[-1]] = t
     return wide[..., : t.shape[-1]]
 
@@ -59,13 +67,18 @@ def turned(t: torch.Tensor) -> torch.Tensor:
     """The same values, the first axis without gaps; a vector with every other element poisoned."""
     if t.dim() == 2:
         return t.t().contiguous().t()
-    return torch.stack([t, torch.full_like(t, float("nan"))], dim=-1)[..., 0]
+    return torch.stack([t, torch.full_like(t, poison(t))], dim=-1)[..., 0]
 
 
 def skewed(t: torch.Tensor) -> torch.Tensor:
     """The same values at an address that is no multiple of 16 bytes."""
     room = torch.empty(t.numel() + 1, dtype=t.dtype)
     return room[1:].view(t.shape).copy_(t)
+
+
+def longest(at: Workload) -> int:
+    """The longest axis; for a list argument, of any of its tensors."""
+    return max(max(n) if isinstance(n, tuple) else n for n in at.dims.values())
 
 
 def cases(unit: Unit) -> Iterator[tuple[Workload, Layout, Config]]:
@@ -78,11 +91,11 @@ def cases(unit: Unit) -> Iterator[tuple[Workload, Layout, Config]]:
         checks = [at for at in checks if "bfloat16" not in at.dtypes.values()]
     for at in checks:
         yield at, plain, unit.space.default(space_names(unit.op, at))
-    last = {tuple(at.dtypes.values()): at for at in checks if at.dims["N"] <= 5000}
+    last = {tuple(at.dtypes.values()): at for at in checks if longest(at) <= 5000}
     for at in last.values():
         for layout in (gapped, turned, skewed):
             yield at, layout, unit.space.default(space_names(unit.op, at))
-    widest = max(checks, key=lambda at: (at.dims["N"], "float32" not in at.dtypes.values()))
+    widest = max(checks, key=lambda at: (longest(at), "float32" not in at.dtypes.values()))
     for row in tuned_table(unit, "NVIDIA H200"):
         if unit.op.matmul_flops == "0":
             yield widest, plain, row.config
@@ -95,9 +108,19 @@ def to(device: str, t: torch.Tensor) -> torch.Tensor:
     return flat.as_strided(t.shape, t.stride(), t.storage_offset())
 
 
-def listed(out: torch.Tensor | tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
-    """What a call returned, as a list."""
-    return [out] if isinstance(out, torch.Tensor) else list(out)
+def called(
+    unit: Unit, function: Callable[..., object], args: list[Argument], **options: object
+) -> list[torch.Tensor]:
+    """What a call returned, then the inputs that it wrote, as a list."""
+    out = function(*args, **options)
+    returned = [out] if isinstance(out, torch.Tensor) else list(out or ())
+    written = dict(zip(unit.op.inputs, args, strict=True))
+    return returned + [t for name in unit.op.mutates for t in listed(written[name])]
+
+
+def listed(argument: Argument) -> list[torch.Tensor]:
+    """The tensors of an argument."""
+    return argument if isinstance(argument, list) else [argument]
 
 
 def error(got: list[torch.Tensor], want: list[torch.Tensor]) -> float:
@@ -106,8 +129,9 @@ def error(got: list[torch.Tensor], want: list[torch.Tensor]) -> float:
     def one(g: torch.Tensor, w: torch.Tensor) -> float:
         if g.shape != w.shape:
             return float("inf")
-        scale = w.abs().max().clamp_min(1e-30)
-        return float(((g.cpu().double() - w).abs().max() / scale).nan_to_num(float("inf")))
+        scale = w.abs().max().clamp_min(1e-30) if w.numel() else torch.tensor(1.0)
+        far = ((g.cpu().double() - w).abs() / scale).nan_to_num(float("inf"))
+        return float(far.max()) if w.numel() else 0.0
 
     return max(one(g, w) for g, w in zip(got, want, strict=True))
 
@@ -118,16 +142,21 @@ def run_case(
     """Run the kernel once and compare."""
     options = unit.op.option_values(at)
     args = inputs(unit, at)
-    want = [t.double() for t in listed(unit.reference(*(a.double() for a in args), **options))]
-    placed = [to(device, layout(a)) for a in args]
-    got = listed(unit.kernel(*placed, **options, **config))
+    wide = [each(a, widened) for a in args]
+    want = [t.double() for t in called(unit, unit.reference, wide, **options)]
+    placed = [each(a, lambda t: to(device, layout(t))) for a in args]
+    got = called(unit, unit.kernel, placed, **options, **config)
     return {
         "case": f"{at}-{layout.__name__}-{dict(config)}",
         "error": error(got, want),
         "error_of_zeros": error([torch.zeros_like(w) for w in want], want),
         "bound": BOUND[next(iter(at.dtypes.values()))],
         "dtypes": [str(t.dtype).removeprefix("torch.") for t in got],
-        "want_dtypes": [unit.op.dtype(t, at) for t in unit.op.outputs.values()],
+        "want_dtypes": [
+            unit.op.dtype(t, at)
+            for t in unit.op.written().values()
+            for _ in t.shapes(unit.op.names(at))
+        ],
         "broken_laws": [
             law.__name__ for law in unit.laws if not law(*args, *(g.cpu() for g in got), **options)
         ],
@@ -135,15 +164,20 @@ def run_case(
 
 
 def run_empty(unit: Unit, device: str) -> dict[str, object]:
-    """No rows: shapes must still be right, and sums over no rows zero."""
+    """The first axis that may be empty is: shapes must still be right, and sums of nothing zero."""
     first = next(at for at in unit.op.workloads if at.dims.get("N") == 96 or at.role == "check")
-    at = Workload({**first.dims, "M": 0}, first.dtypes, options=first.options)
-    config = unit.space.default(space_names(unit.op, at))
-    args = [t.to(device) for t in inputs(unit, at)]
-    got = listed(unit.kernel(*args, **unit.op.option_values(at), **config))
-    shapes = [list(t.shape(unit.op.names(at))) for t in unit.op.outputs.values()]
-    zero = all(bool((t == 0).all()) for t in got)
-    return {"case": "no rows", "right": zero and [list(t.shape) for t in got] == shapes}
+    none = (replace(first, dims={**first.dims, axis: 0}) for axis in first.dims)
+    at = next(at for at in none if unit.op.is_legal(at))
+    config, options = unit.space.default(space_names(unit.op, at)), unit.op.option_values(at)
+    args = inputs(unit, at)
+    want = called(unit, unit.reference, [each(a, torch.clone) for a in args], **options)
+    placed = [each(a, lambda t: t.to(device)) for a in args]
+    got = called(unit, unit.kernel, placed, **options, **config)
+    same = (
+        g.shape == w.shape and torch.equal(g.cpu().nan_to_num(7.0), w.nan_to_num(7.0))
+        for g, w in zip(got, want, strict=True)
+    )
+    return {"case": "nothing", "right": all(same)}
 
 
 def run_large(unit: Unit) -> dict[str, object]:
@@ -160,8 +194,8 @@ def run_large(unit: Unit) -> dict[str, object]:
     by_row = [t.axes.split()[0] == "M" for t in unit.op.inputs.values()]
     tails = [(a[-4:] if rows else a).double() for a, rows in zip(args, by_row, strict=True)]
     config = unit.space.default(space_names(unit.op, at))
-    got = listed(unit.kernel(*args, **options, **config))
-    want = listed(unit.reference(*tails, **options))
+    got = called(unit, unit.kernel, args, **options, **config)
+    want = called(unit, unit.reference, tails, **options)
     rows = [
         (g[-4:], w.double().cpu())
         for g, w, t in zip(got, want, unit.op.outputs.values(), strict=True)
@@ -174,7 +208,7 @@ def outcomes(unit: Unit, device: str) -> Iterator[dict[str, object]]:
     """Each case's outcome, then the large one's on a GPU, then that of no rows."""
     for at, layout, config in cases(unit):
         yield run_case(unit, at, layout, config, device)
-    if device == "cuda":
+    if device == "cuda" and {"M", "N"} <= unit.op.workloads[0].dims.keys():
         yield run_large(unit)
     yield run_empty(unit, device)
 
