@@ -12,6 +12,7 @@ from cli import (
     machines,
     optimizing,
     redteaming,
+    scoring,
     services,
 )
 
@@ -27,6 +28,7 @@ app.command("calibrate")(machines.calibrate)
 app.command("check")(checking.check)
 app.command("bench")(benching.bench)
 app.command("optimize")(optimizing.optimize)
+app.command("scoreboard")(scoring.scoreboard)
 app.command("redteam")(redteaming.redteam)
 app.command("serve")(services.serve)
 app.command("worker")(services.worker)

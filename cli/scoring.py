@@ -1,0 +1,45 @@
+"""`kernelwright scoreboard`: the whole library against every baseline here."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.exits import REJECTED, USAGE, err, exits, fail, settings
+from kernel_library.codec import verdict_json
+from kernel_library.verdict import Rejected
+
+
+def scoreboard(
+    out_file: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path(
+        "docs/scoreboard.md"
+    ),
+    ops: Annotated[str, typer.Option(help="Only these seeds, parted by commas.")] = "",
+) -> None:
+    """Judge and time every seed beside every baseline, and write a page and its JSON."""
+    import json
+
+    from worker.judging import open_judge
+    from worker.retrieval import seed_kernels
+    from worker.scoreboard import Entry, markdown
+
+    wanted = {name for name in ops.split(",") if name}
+    with exits(), open_judge(settings().device_path) as judge:
+        if judge.device is None:
+            raise fail("no CUDA GPU is visible here, and a time from nowhere is no time", USAGE)
+        known = [k for k in seed_kernels(judge.device) if not wanted or k.op.name in wanted]
+        entries = []
+        for number, each in enumerate(known, 1):
+            err.print(f"{number} of {len(known)}: {each.op.name}", highlight=False)
+            entries.append(Entry(each.op.name, judge.confirm(each.op, each.candidate)))
+        date = datetime.now(UTC).date().isoformat()
+        out_file.parent.mkdir(parents=True, exist_ok=True)
+        out_file.write_text(markdown(entries, judge.device, date))
+        whole = {e.name: verdict_json.dump_python(e.verdict, mode="json") for e in entries}
+        out_file.with_suffix(".json").write_text(json.dumps(whole, indent=1) + "\n")
+    err.print(f"wrote {out_file} and its .json", highlight=False, soft_wrap=True)
+    if any(isinstance(e.verdict, Rejected) for e in entries):
+        raise typer.Exit(REJECTED)
