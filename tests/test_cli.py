@@ -24,7 +24,7 @@ from kernel_library.verdict import Passed, Rejected
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = ["doctor", "calibrate", "check", "bench", "optimize", "serve", "worker", "submit"]
-COMMANDS += ["export", "library", "library list", "library show"]
+COMMANDS += ["export", "library", "library list", "library show", "redteam", "scoreboard"]
 
 
 @pytest.fixture
