@@ -1,0 +1,159 @@
+"""One step of AdamW on a list of parameters, in place.
+
+    m  <- m + (1 - beta1) * (g - m)
+    v  <- beta2 * v + (1 - beta2) * g^2
+    p  <- (1 - lr * weight_decay) * p - lr / (1 - beta1^step) * m / (sqrt(v_) + eps)
+    v_ =  v / (1 - beta2^step)
+
+params p, grads g  lists of (n,), any stride; exp_avgs m, exp_avg_sqs v of the same sizes, float32
+dtype   p and g float32, float16, bfloat16; float32 inside, p rounded once at the end
+moves   reads p, g, m and v once, writes p, m and v once
+plan    one launch per tensor, one program per BLOCK neighbouring values; the corrections for the
+        step, and 1 - beta, are scalars of the launch, worked out in float64 on the host: in
+        float32, 1 - 0.999 is off by 2e-5 of itself
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from kernel_library.recipe import Scales
+from kernel_library.space import Space
+from kernel_library.spec import OpSpec, Option, Tensor, Workload
+from kernel_library.unit import Unit
+
+OP = OpSpec(
+    name="adamw",
+    inputs={
+        "params": Tensor("n", count="len(n)"),
+        "grads": Tensor("n", count="len(n)"),
+        "exp_avgs": Tensor("n", "float32", count="len(n)"),
+        "exp_avg_sqs": Tensor("n", "float32", Scales(1e-4, 1.0), count="len(n)"),
+    },
+    outputs={},
+    mutates=("params", "exp_avgs", "exp_avg_sqs"),
+    options={
+        "lr": Option(1e-3, (1e-3, 0.1)),
+        "beta1": Option(0.9),
+        "beta2": Option(0.999),
+        "eps": Option(1e-8),
+        "weight_decay": Option(0.01, (0.01, 0.0)),
+        "step": Option(1, (1, 1000)),
+    },
+    flops="15 * sum(n)",
+    workloads=(
+        *(
+            Workload({"n": (1, 127, 2049)}, {"T": dtype})
+            for dtype in ("float32", "float16", "bfloat16")
+        ),
+        Workload({"n": (31, 5000, 8)}, {"T": "float32"}, options={"lr": 0.1, "step": 1000}),
+        *(
+            Workload({"n": n}, {"T": "float32"}, "measure")
+            for n in ((4096, 1 << 28, 127), (4096, 1 << 20, 1 << 20), (1, 5001, 100003))
+        ),
+    ),
+)
+
+
+def reference(
+    params: list[torch.Tensor],
+    grads: list[torch.Tensor],
+    exp_avgs: list[torch.Tensor],
+    exp_avg_sqs: list[torch.Tensor],
+    *,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    step: int,
+) -> None:
+    """The step as PyTorch's AdamW takes it, in float32."""
+    for p, g, m, v in zip(params, grads, exp_avgs, exp_avg_sqs, strict=True):
+        wide = g.float()
+        m.lerp_(wide.to(m.dtype), 1 - beta1)
+        v.mul_(beta2).add_((1 - beta2) * wide.square())
+        away = m / ((v / (1 - beta2**step)).sqrt() + eps)
+        kept = p.float() * (1 - lr * weight_decay)
+        p.copy_((kept - lr / (1 - beta1**step) * away).to(p.dtype))
+
+
+def second_moments_stay_positive(
+    params: list[torch.Tensor],
+    grads: list[torch.Tensor],
+    exp_avgs: list[torch.Tensor],
+    exp_avg_sqs: list[torch.Tensor],
+    *written: torch.Tensor,
+    **_: object,
+) -> bool:
+    """v is a mean of squares."""
+    return all(bool((v >= 0).all()) for v in written[2 * len(params) :])
+
+
+@triton.jit
+def _step(p, g, m, v, rate, m_share, beta2, v_share, eps, kept, v_scale):
+    p, g = p.to(tl.float32), g.to(tl.float32)
+    m += m_share * (g - m)
+    v = beta2 * v + v_share * (g * g)
+    return p * kept - rate * (m / (tl.sqrt(v * v_scale) + eps)), m, v
+
+
+@triton.jit
+def _adamw_block(
+    p_ptr, g_ptr, m_ptr, v_ptr, n, p_stride, g_stride, m_stride, v_stride,
+    rate, m_share, beta2, v_share, eps, kept, v_scale, BLOCK: tl.constexpr,
+):  # fmt: skip
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    at = start + tl.arange(0, BLOCK)
+    dtype = p_ptr.dtype.element_ty
+    p_ptr += at * p_stride
+    g_ptr += at * g_stride
+    m_ptr += at * m_stride
+    v_ptr += at * v_stride
+    if start + BLOCK <= n:
+        # without a mask, loads are 16 bytes wide whatever n is
+        p, g, m, v = tl.load(p_ptr), tl.load(g_ptr), tl.load(m_ptr), tl.load(v_ptr)
+        p, m, v = _step(p, g, m, v, rate, m_share, beta2, v_share, eps, kept, v_scale)
+        tl.store(p_ptr, p.to(dtype))
+        tl.store(m_ptr, m)
+        tl.store(v_ptr, v)
+    else:
+        inside = at < n
+        p = tl.load(p_ptr, mask=inside, other=0.0)
+        g = tl.load(g_ptr, mask=inside, other=0.0)
+        m = tl.load(m_ptr, mask=inside, other=0.0)
+        v = tl.load(v_ptr, mask=inside, other=0.0)
+        p, m, v = _step(p, g, m, v, rate, m_share, beta2, v_share, eps, kept, v_scale)
+        tl.store(p_ptr, p.to(dtype), mask=inside)
+        tl.store(m_ptr, m, mask=inside)
+        tl.store(v_ptr, v, mask=inside)
+
+
+def adamw(
+    params: list[torch.Tensor], grads: list[torch.Tensor],
+    exp_avgs: list[torch.Tensor], exp_avg_sqs: list[torch.Tensor], *,
+    lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8,
+    weight_decay: float = 0.01, step: int = 1, BLOCK: int, num_warps: int,
+) -> None:  # fmt: skip
+    """Launch once for each tensor."""
+    for p, g, m, v in zip(params, grads, exp_avgs, exp_avg_sqs, strict=True):
+        n = p.numel()
+        if n > 0:
+            _adamw_block[(triton.cdiv(n, BLOCK),)](
+                p, g, m, v, n, p.stride(0), g.stride(0), m.stride(0), v.stride(0),
+                lr / (1 - beta1**step), 1 - beta1, beta2, 1 - beta2, eps,
+                1 - lr * weight_decay, 1 / (1 - beta2**step), BLOCK=BLOCK, num_warps=num_warps,
+            )  # fmt: skip
+
+
+UNIT = Unit(
+    op=OP,
+    reference=reference,
+    laws=(second_moments_stay_positive,),
+    kernel=adamw,
+    space=Space(
+        # 8 values of each of four tensors a thread: eight loads of 16 bytes in flight
+        {"BLOCK": (1024, 512, 2048, 4096), "num_warps": (4, 2, 8)},
+        constraints=("BLOCK >= 128 * num_warps and BLOCK <= 1024 * num_warps",),
+    ),
+)
