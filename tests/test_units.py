@@ -124,7 +124,7 @@ def test_cost_is_positive(name: str):
         assert cost.flops > 0
 
 
-def cost_at(name: str, dtype: str, **dims: int) -> tuple[int, int, int]:
+def cost_at(name: str, dtype: str, **dims: int | tuple[int, ...]) -> tuple[int, int, int]:
     cost = UNITS[name].op.cost(Workload(dims, {"T": dtype}))
     return cost.bytes, cost.flops, cost.matmul_flops
 
@@ -134,6 +134,18 @@ def test_costs_worked_by_hand():
     assert cost_at("rms_norm_backward", "float32", M=3, N=5) == (4 * (15 * 3 + 5 * 2), 165, 0)
     assert cost_at("softmax", "float16", M=3, N=5) == (60, 75, 0)
     assert cost_at("swiglu_backward", "float32", M=3, N=5) == (300, 180, 0)
+    assert cost_at("layer_norm", "bfloat16", M=3, N=5) == (2 * (15 + 5 * 2 + 15), 105, 0)
+    assert cost_at("layer_norm_backward", "float32", M=3, N=5) == (4 * (15 * 3 + 5 * 3), 240, 0)
+    assert cost_at("add_rms_norm", "bfloat16", M=3, N=5) == (2 * (15 * 4 + 5), 75, 0)
+    assert cost_at("add_rms_norm_backward", "float32", M=3, N=5) == (4 * (15 * 5 + 10), 180, 0)
+    assert cost_at("geglu", "float16", M=3, N=5) == (90, 150, 0)
+    assert cost_at("geglu_backward", "float32", M=3, N=5) == (300, 315, 0)
+    rope = {"B": 2, "S": 3, "Hq": 4, "Hk": 1, "D": 6}
+    assert cost_at("rope", "bfloat16", **rope) == (2 * (2 * (144 + 36) + 2 * 9), 540, 0)
+    # labels take 8 bytes; loss and lse are float32
+    assert cost_at("cross_entropy", "bfloat16", M=2, V=5) == (20 + 16 + 4 + 8, 40, 0)
+    assert cost_at("cross_entropy_backward", "bfloat16", M=2, V=5) == (4 + 20 + 16 + 8 + 20, 60, 0)
+    assert cost_at("adamw", "float32", n=(2, 3)) == (5 * 7 * 4, 75, 0)
     bytes_moved = 2 * (2 * 4 + 4 * 3 + 3 + 2 * 3)
     assert cost_at("gemm", "bfloat16", M=2, N=3, K=4) == (bytes_moved, 12, 48)
 
