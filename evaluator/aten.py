@@ -26,7 +26,7 @@ Operator = Callable[..., Any]
 #: The most that the tensors a reference closes over may weigh, all together.
 MOST_CONSTANT_BYTES = 1 << 20
 
-_NAME = re.compile(r"aten\.([a-z0-9_]+)\.([A-Za-z0-9_]+)")
+_NAME = re.compile(r"aten\.([A-Za-z0-9_]+)\.([A-Za-z0-9_]+)")
 _GIVES = {"Tensor", "List[Tensor]"}
 _FLOATS = {"inf": inf, "-inf": -inf, "nan": float("nan")}
 #: Dtypes that may stand in a graph as an argument: those of a contract, and complex for FFTs.

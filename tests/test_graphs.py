@@ -217,3 +217,9 @@ def test_dead_code_is_dropped():
     graph = trace(lambda x: (x.exp(), x + 1)[1], [drawn(2)], {})
     assert len(graph.nodes) == 1
     check(graph)
+
+
+def test_a_turned_matrix_by_its_capital_letter_can_be_exported():
+    graph = trace(lambda x: x.T @ x, [torch.ones(3, 2)], {})
+    (out,) = run(graph, [torch.ones(3, 2)])
+    assert torch.equal(out, torch.full((2, 2), 3.0))

@@ -25,12 +25,22 @@ TRIALS = trials()
 SLOW = os.environ.get("KERNELWRIGHT_SLOW") == "1"
 
 
+#: So that a run can be repeated: which labels are drawn decides what some trials meet.
+SECRET = 20261129
+
+
 @pytest.fixture(scope="session")
 def judge(tmp_path_factory):
-    from worker.judging import open_judge
+    from evaluator.labs import interpreted_lab, open_rooms
+    from worker.judging import Judge, has_gpu, open_judge
 
-    with open_judge(tmp_path_factory.mktemp("redteam") / "device.json") as opened:
-        yield opened
+    if has_gpu():
+        with open_judge(tmp_path_factory.mktemp("redteam") / "device.json") as opened:
+            yield opened
+        return
+    with open_rooms() as rooms:
+        lab = interpreted_lab(rooms, SECRET)
+        yield Judge(rooms, None, lab, lab)
 
 
 @pytest.mark.parametrize("trial", TRIALS, ids=str)
