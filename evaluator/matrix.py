@@ -83,8 +83,9 @@ def matrix(
     plain += [(at, _plain(random, n)) for n, at in enumerate(hidden)]
     largest = sorted(shown, key=lambda at: -size_of(op, at))
     firsts = [next(at for at in largest if _setting(at) == s) for s in _distinct(shown)]
-    repeats = [(at, replace(_plain(random, 1), repeat=True)) for at in firsts]
-    return [*plain, *repeats, *_bent(op, [*shown, *hidden], random, budget)]
+    # one right after the other, so that one process meets the same sizes with other contents
+    twice = [(at, replace(_plain(random, n), repeat=n == 1)) for at in firsts for n in (0, 1)]
+    return [*plain, *twice, *_bent(op, [*shown, *hidden], random, budget)]
 
 
 def free_axes(op: OpSpec) -> tuple[str, ...]:
@@ -282,6 +283,15 @@ def _bent(
 
 
 def _first(op: OpSpec, order: Sequence[Workload], case: Case) -> Workload | None:
-    """The first workload whose inputs a layout changes at all."""
+    """The first workload on which a layout makes any difference."""
     flat = replace(case, layout="contiguous")
-    return next((at for at in order if places(op, at, case) != places(op, at, flat)), None)
+    return next((at for at in order if _felt(op, at, case) != _felt(op, at, flat)), None)
+
+
+def _felt(op: OpSpec, at: Workload, case: Case) -> list[tuple[int, tuple[int, ...]]]:
+    """Offsets and strides as a kernel meets them: the stride of an axis of one is never taken."""
+    return [
+        (p.offset, tuple(s for n, s in zip(p.shape, p.stride, strict=True) if n > 1))
+        for where in places(op, at, case).values()
+        for p in where
+    ]

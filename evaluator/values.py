@@ -86,7 +86,7 @@ def _infinite(values: torch.Tensor, dtype: torch.dtype, random: torch.Generator)
     masked = _even(values.shape, random) < 1 / 8
     if values.dim() > 1:
         head = torch.arange(values.shape[-1], device=values.device) < values.shape[-1] // 2
-        masked |= head & (_even((*values.shape[:-1], 1), random) < 1 / 4)
+        masked |= head & _some(_even((*values.shape[:-1], 1), random))
     lowest = -448.0 if dtype == torch.float8_e4m3fn else float("-inf")  # that dtype has no infinity
     return values.masked_fill(masked, lowest)
 
@@ -94,9 +94,14 @@ def _infinite(values: torch.Tensor, dtype: torch.dtype, random: torch.Generator)
 def _masked(values: torch.Tensor, dtype: torch.dtype, random: torch.Generator) -> torch.Tensor:
     """A row or more wholly at minus infinity, as the logits of a query that may see no key are."""
     draw = _even((*values.shape[:-1], 1) if values.dim() > 1 else values.shape, random)
-    rows = (draw < 1 / 4) | (draw == draw.amin()) if draw.numel() else draw < 0
+    rows = _some(draw)
     lowest = -448.0 if dtype == torch.float8_e4m3fn else float("-inf")
     return values.masked_fill(rows, lowest)
+
+
+def _some(draw: torch.Tensor) -> torch.Tensor:
+    """A quarter of the draws, and always one."""
+    return (draw < 1 / 4) | (draw == draw.amin()) if draw.numel() else draw < 0
 
 
 def _onehot(values: torch.Tensor, dtype: torch.dtype, random: torch.Generator) -> torch.Tensor:

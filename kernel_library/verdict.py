@@ -89,8 +89,8 @@ class Record:
     device: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     checks: tuple[str, ...] = ()
-    layouts: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+    layouts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
