@@ -23,7 +23,7 @@ demo: venv
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.tools
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 venv: $(VENV)/.ready
 

@@ -103,6 +103,7 @@ def test_jobs_run_side_by_side(zygote):
 
 
 def test_a_lost_zygote_is_started_again(zygote):
+    look(zygote)
     zygote._process.kill()
     zygote._process.wait()
     assert isinstance(zygote(f"{SELFTEST}:look", b"", 30), Done)
