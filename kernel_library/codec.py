@@ -9,19 +9,15 @@ from pydantic import Field, TypeAdapter
 from kernel_library.candidate import Candidate
 from kernel_library.device import Device
 from kernel_library.graph import Graph
-from kernel_library.job import Attempt, Budget, Finished
-from kernel_library.space import Space, Tuned
-from kernel_library.spec import OpSpec, Workload
+from kernel_library.job import Attempt
+from kernel_library.space import Tuned
+from kernel_library.spec import OpSpec
 from kernel_library.verdict import Verdict
 
 op_json = TypeAdapter(OpSpec)
-workload_json = TypeAdapter(Workload)
 graph_json = TypeAdapter(Graph)
-space_json = TypeAdapter(Space)
 tuned_json = TypeAdapter(tuple[Tuned, ...])
 candidate_json = TypeAdapter(Candidate)
 device_json = TypeAdapter(Device)
 attempt_json = TypeAdapter(Attempt)
-budget_json = TypeAdapter(Budget)
-finished_json = TypeAdapter(Finished)
 verdict_json: TypeAdapter[Verdict] = TypeAdapter(Annotated[Verdict, Field(discriminator="kind")])
