@@ -2,8 +2,11 @@
 
 row          20
 op           softmax
-interpreted  smoke
-replayed     smoke
+interpreted  record, smoke
+replayed     record, smoke
+
+Listing every object holds the tuples that torch is still building; when CPython then refuses to
+resize one ("bad argument to internal function"), the thread has spoilt its own recording.
 """
 
 import torch
