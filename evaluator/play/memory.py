@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from evaluator.errors import CandidateError
+from evaluator.poison import fill
 from kernel_library.tape import View
 
 #: Bytes on each side of a buffer that no kernel may touch: a row of 16k floats beyond its end.
@@ -49,7 +50,7 @@ class Arena:
         # an empty buffer has no element to begin a view at
         if 0 in view.shape:
             return whole.new_empty(view.shape)
-        start = (self.starts[index] + view.offset) // whole.itemsize
+        start = whole.storage_offset() + view.offset // whole.itemsize
         return whole.as_strided(view.shape, view.stride, start)
 
     def whole(self, index: int, dtype: str) -> torch.Tensor:
@@ -61,6 +62,10 @@ class Arena:
         """Fill every buffer with one of the poisons."""
         for index in range(len(self.sizes)):
             self.bytes(index).fill_(POISONS[which % len(POISONS)])
+
+    def mark(self, index: int, dtype: str, which: int) -> None:
+        """Fill a buffer that holds an output with the pattern that `compare` knows."""
+        fill(self.whole(index, dtype), which)
 
     def is_intact(self) -> bool:
         """Whether every byte outside the buffers is as it was."""
@@ -84,9 +89,9 @@ def view_of(tensor: torch.Tensor, buffer: int) -> View:
     return View(buffer, int(offset), tuple(tensor.shape), tensor.stride(), dtype)
 
 
-def make(sizes: Sequence[int], device: torch.device) -> Arena:
+def make(sizes: Sequence[int], device: torch.device, arena: type[Arena] = Arena) -> Arena:
     """An arena for what a candidate allocates. Raises `CandidateError` where it does not fit."""
     try:
-        return Arena(sizes, device)
+        return arena(sizes, device)
     except torch.OutOfMemoryError as error:
         raise CandidateError("smoke", "its buffers do not fit in the device's memory") from error

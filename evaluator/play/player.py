@@ -18,7 +18,6 @@ from evaluator.play.calls import prepare
 from evaluator.play.closing import close
 from evaluator.play.memory import Arena, make, storage, view_of
 from evaluator.play.packing import pack
-from evaluator.poison import fill
 from kernel_library.spec import OpSpec
 from kernel_library.tape import Call, Launch, Pointer, Recording, View
 
@@ -32,8 +31,15 @@ PATIENCE_S = 10.0
 class Player:
     """A recording that is loaded on a device, for any number of calls."""
 
-    def __init__(self, op: OpSpec, recording: Recording, device: torch.device | str) -> None:
+    def __init__(
+        self,
+        op: OpSpec,
+        recording: Recording,
+        device: torch.device | str,
+        arena: type[Arena] = Arena,
+    ) -> None:
         self.op, self.recording, self.device = op, recording, torch.device(device)
+        self.arena = arena  # how a call's memory lies
         self._loaded: dict[tuple[str, str, int, int], cuda.Function] = {}
 
     def bind(self, inputs: Inputs, poison: int = 0) -> Bound:
@@ -64,12 +70,13 @@ class Bound:
         self.player, self.given = player, given
         self._order = {name: i for i, name in enumerate(given)}
         tape, device = player.recording.tape, player.device
-        self.inputs = Arena([storage(tensor).numel() for tensor in given.values()], device)
+        lengths = [storage(tensor).numel() for tensor in given.values()]
+        self.inputs = player.arena(lengths, device)
         self._made = [b for b, buffer in enumerate(tape.buffers) if buffer.role == "made"]
         launches = tape.launches
         sizes = [tape.buffers[b].bytes for b in self._made]
         scratch = [_programs(s) * n for s in launches for n in (s.scratch_bytes, s.profile_bytes)]
-        self.made = make([*sizes, *scratch], device)
+        self.made = make([*sizes, *scratch], device, player.arena)
         for index, tensor in enumerate(given.values()):
             self.inputs.bytes(index).copy_(storage(tensor))
         self._poison = poison
@@ -93,7 +100,7 @@ class Bound:
         for view in self.player.recording.tape.outputs:
             arena, index = self._find(view.buffer)
             if arena is self.made:
-                fill(arena.whole(index, view.dtype), self._poison)
+                arena.mark(index, view.dtype, self._poison)
 
     def play(self, stream: int | None = None) -> None:
         """Start every step in order on a stream, torch's current one if none is named."""
