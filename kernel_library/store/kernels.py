@@ -1,4 +1,4 @@
-"""The library: versions of kernels, which are added and never changed."""
+"""The library: versions of kernels, which are added and never changed, and verdicts on them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from sqlalchemy.orm import Session
 
 from kernel_library.candidate import Candidate
 from kernel_library.spec import OpSpec
-from kernel_library.store.errors import NotFound
+from kernel_library.store.errors import NotAcceptable, NotFound
 from kernel_library.store.part import Part
-from kernel_library.store.tables import Kernel
-from kernel_library.store.views import KernelView, Origin
-from kernel_library.verdict import Verdict
+from kernel_library.store.tables import Checkup, Kernel
+from kernel_library.store.views import KernelView, Origin, Quarantine
+from kernel_library.verdict import Passed, Rejected, Verdict
 
 
 class Kernels(Part):
@@ -23,7 +23,7 @@ class Kernels(Part):
         key = tuple_(Kernel.name, Kernel.version)
         with self.database.read() as session:
             found = session.scalars(select(Kernel).where(key.in_(last)).order_by(Kernel.name))
-            return [kernel_view(kernel) for kernel in found]
+            return [seen(session, kernel) for kernel in found]
 
     def kernel(self, name: str, version: int | None = None) -> KernelView:
         """A version of a kernel; the newest if none is named. Raises NotFound."""
@@ -31,10 +31,10 @@ class Kernels(Part):
             found = (
                 newest(session, name) if version is None else session.get(Kernel, (name, version))
             )
-        if found is None:
-            which = name if version is None else f"{name} version {version}"
-            raise NotFound(f"there is no kernel {which!r} in the library")
-        return kernel_view(found)
+            if found is None:
+                which = name if version is None else f"{name} version {version}"
+                raise NotFound(f"there is no kernel {which!r} in the library")
+            return seen(session, found)
 
     def add_kernel(  # noqa: PLR0913
         self,
@@ -64,8 +64,23 @@ class Kernels(Part):
             self.database.lock(session, Kernel)
             last = newest(session, op.name)
             if last is not None and last.candidate_digest == candidate.digest:
-                return kernel_view(last)
-            return kernel_view(add_version(session, kernel, last))
+                return seen(session, last)
+            return seen(session, add_version(session, kernel, last))
+
+    def add_verdict(self, name: str, version: int, verdict: Verdict) -> KernelView:
+        """Write down that a version was judged again: a rejection puts it in quarantine, a pass
+        lifts that.
+
+        Raises NotFound; NotAcceptable for a pass in less of a sandbox than acceptance asks for.
+        """
+        check_sandbox(verdict)
+        checkup = Checkup(name=name, version=version, verdict=verdict, at=self.database.now())
+        with self.database.write() as session:
+            kernel = session.get(Kernel, (name, version))
+            if kernel is None:
+                raise NotFound(f"there is no kernel {name!r} version {version} in the library")
+            session.add(checkup)
+            return kernel_view(kernel, checkup)
 
 
 def newest(session: Session, name: str) -> Kernel | None:
@@ -82,14 +97,29 @@ def add_version(session: Session, kernel: Kernel, last: Kernel | None) -> Kernel
     return kernel
 
 
-def kernel_view(kernel: Kernel) -> KernelView:
-    """The row as others see it."""
+def check_sandbox(verdict: Verdict) -> None:
+    """Raises NotAcceptable for a pass outside namespaces: what it did to its judge is not known."""
+    level = verdict.record.sandbox
+    if isinstance(verdict, Passed) and level != "namespaces":
+        raise NotAcceptable(
+            f"it was judged in a sandbox of level {level!r}: judge it in namespaces"
+        )
+
+
+def seen(session: Session, kernel: Kernel) -> KernelView:
+    """The row as others see it, under its newest verdict."""
+    own = select(Checkup).where(Checkup.name == kernel.name, Checkup.version == kernel.version)
+    return kernel_view(kernel, session.scalar(own.order_by(Checkup.id.desc()).limit(1)))
+
+
+def kernel_view(kernel: Kernel, checkup: Checkup | None = None) -> KernelView:
+    """The row, and what came of judging it again, as one."""
     return KernelView(
         name=kernel.name,
         version=kernel.version,
         op=kernel.op,
         candidate=kernel.candidate,
-        verdict=kernel.verdict,
+        verdict=checkup.verdict if checkup else kernel.verdict,
         origin=kernel.origin,
         doc=kernel.doc,
         backward=kernel.backward,
@@ -97,4 +127,11 @@ def kernel_view(kernel: Kernel) -> KernelView:
         note=kernel.note,
         at=kernel.at,
         job_id=kernel.job_id,
+        quarantine=_quarantine(checkup),
     )
+
+
+def _quarantine(checkup: Checkup | None) -> Quarantine | None:
+    if checkup is None or not isinstance(checkup.verdict, Rejected):
+        return None
+    return Quarantine(f"{checkup.verdict.stage}: {checkup.verdict.reason}", checkup.at)

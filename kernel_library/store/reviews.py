@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from kernel_library.job import Attempt
 from kernel_library.spec import OpSpec
 from kernel_library.store.errors import NotAcceptable, NotFound, Stale
-from kernel_library.store.kernels import add_version, newest
+from kernel_library.store.kernels import add_version, check_sandbox, newest
 from kernel_library.store.part import Part, locked
 from kernel_library.store.tables import Job, Kernel, Review, Tried
 from kernel_library.store.views import CandidateView, Decision, ReviewView
@@ -112,11 +112,7 @@ def acceptable(op: OpSpec | None, verdict: Verdict) -> OpSpec:
         raise NotAcceptable("the job has no contract: let it read its problem first")
     if not isinstance(verdict, Passed):
         raise NotAcceptable(f"the judge rejected it at {verdict.stage}: only what passed may enter")
-    if verdict.record.sandbox != "namespaces":
-        level = verdict.record.sandbox
-        raise NotAcceptable(
-            f"it was judged in a sandbox of level {level!r}: judge it in namespaces"
-        )
+    check_sandbox(verdict)
     return op
 
 

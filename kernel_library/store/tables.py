@@ -159,6 +159,22 @@ class Kernel(Table):
     at: Mapped[datetime] = mapped_column(Utc)
 
 
+class Checkup(Table):
+    """A version of a kernel, judged again later; the newest counts."""
+
+    __tablename__ = "checkup"
+    __table_args__ = (
+        ForeignKeyConstraint(["name", "version"], ["kernel.name", "kernel.version"]),
+        Index(None, "name", "version"),
+    )
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    name: Mapped[str] = mapped_column(Words)
+    version: Mapped[int]
+    verdict: Mapped[Verdict] = mapped_column(AsJson(verdict_json))
+    at: Mapped[datetime] = mapped_column(Utc)
+
+
 class Worker(Table):
     """A worker's last heartbeat."""
 

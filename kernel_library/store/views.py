@@ -86,11 +86,20 @@ class CandidateView:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelView:
-    """A version of a kernel in the library; versions count from 1 and never change.
+class Quarantine:
+    """Why a kernel is neither proposed nor exported: it was judged again, and rejected."""
 
-    `verdict` is absent for a seed that was not judged on this machine. `backward` names the kernel
-    that is this one's gradient. `job_id` is the job that found it.
+    reason: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class KernelView:
+    """A version of a kernel in the library; versions count from 1, and their source never changes.
+
+    `verdict` is the newest, and absent for a seed that was not judged on this machine; where it
+    came later and is a rejection, `quarantine` says so. `backward` names the kernel that is this
+    one's gradient. `job_id` is the job that found it.
     """
 
     name: str
@@ -105,6 +114,7 @@ class KernelView:
     note: str
     at: datetime
     job_id: str | None = None
+    quarantine: Quarantine | None = None
 
 
 @dataclass(frozen=True, slots=True)
