@@ -66,16 +66,15 @@ def _findings() -> Iterator[tuple[str, bool, str, str]]:
 
 def calibrate(json: Json = False) -> None:
     """Measure this device's ceilings and noise, and keep them for every verdict."""
-    from evaluator.labs import open_rooms
     from kernel_library.codec import device_json
     from worker.judging import calibrate as measure
-    from worker.judging import has_gpu
+    from worker.judging import has_gpu, rooms_beside
 
     with exits():
         if not has_gpu():
             raise fail("no CUDA GPU is visible here, so there is nothing to measure", USAGE)
         path = read_settings().device_path
-        with open_rooms() as rooms, err.status("measuring bandwidth, matmul rates and noise"):
+        with rooms_beside(path) as rooms, err.status("measuring bandwidth, matmul rates and noise"):
             device = measure(rooms, path)
     if json:
         out.print_json(device_json.dump_json(device).decode())

@@ -11,8 +11,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from random import Random
-from threading import Lock
+from tempfile import TemporaryDirectory
+from threading import BoundedSemaphore, Lock
 
 import torch
 import triton
@@ -25,7 +27,7 @@ from evaluator.interpret.judge import check_interpreted
 from evaluator.isolate import Isolate
 from evaluator.matrix import INTERPRETED, REPLAYED, Budget, Point
 from evaluator.play.judge import check_replayed, time_replayed
-from evaluator.play.wire import Take
+from evaluator.play.wire import Pace, Take
 from evaluator.record import record
 from evaluator.sandbox import Zygote
 from evaluator.turns import Turns
@@ -40,6 +42,8 @@ from kernel_library.verdict import Checked, Record, SandboxLevel
 DEFAULT_ARCH = 90
 INTERPRETER = ("torch", "torch._dynamo", "triton", "evaluator.interpret.job")
 PLAYER = ("torch", "triton", "evaluator.play.job")
+#: Players at a time, each with a CUDA context and the memory of a candidate's workloads.
+PLAYERS = 8
 #: Candidates whose recordings are kept between their stages: as many as are judged at a time.
 REMEMBERED = 32
 
@@ -52,18 +56,24 @@ class Rooms:
     interpreter: Isolate
     player: Isolate
     level: SandboxLevel
-    turns: Turns = field(default_factory=Turns)
+    turns: Turns
+    seats: BoundedSemaphore = field(default_factory=lambda: BoundedSemaphore(PLAYERS))
 
 
 @contextmanager
-def open_rooms() -> Iterator[Rooms]:
-    """The zygotes, each started when it is first asked, and all ended at the end."""
+def open_rooms(turns: Path | None = None) -> Iterator[Rooms]:
+    """The zygotes, each started when it is first asked, and all ended at the end.
+
+    `turns` is the folder by which all judges of this host take turns at its GPU; without one, this
+    judge takes turns with itself alone.
+    """
     with ExitStack() as stack:
+        folder = turns or Path(stack.enter_context(TemporaryDirectory(prefix="kernelwright-")))
         recorder = stack.enter_context(Zygote())
         interpreter = stack.enter_context(Zygote(INTERPRETER, {"TRITON_INTERPRET": "1"}))
         quiet = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
         player = stack.enter_context(Zygote(PLAYER, quiet, confined=False))
-        yield Rooms(recorder, interpreter, player, recorder.level)
+        yield Rooms(recorder, interpreter, player, recorder.level, Turns(folder))
 
 
 class Tapes:
@@ -127,10 +137,8 @@ def interpreted_lab(rooms: Rooms, secret: int | None = None) -> Lab:
     return _lab(told, secret, INTERPRETED, tapes, run, lambda op, points, recordings: ((), ()))
 
 
-def replayed_lab(
-    rooms: Rooms, device: Device, arms: Sequence[str] = (), secret: int | None = None
-) -> Lab:
-    """A lab for a calibrated GPU. `arms` are the baselines that each candidate races.
+def replayed_lab(rooms: Rooms, device: Device, pace: Pace, secret: int | None = None) -> Lab:
+    """A lab for a calibrated GPU, which times at this pace.
 
     Several threads may judge in it at once: they compile and check side by side, and a measurement
     has the GPU to itself.
@@ -141,14 +149,14 @@ def replayed_lab(
     def run(op: OpSpec, candidate: Candidate, points: Sequence[Point]) -> tuple[Checked, ...]:
         recordings = tapes(op, candidate, points)
         whole = graphs(op, [at for at, _ in points])
-        with rooms.turns.shared():
-            return check_replayed(whole, _takes(points, recordings), rooms.player)
+        with rooms.seats:
+            return check_replayed(whole, _takes(points, recordings), rooms.player, rooms.turns)
 
     def measure(op: OpSpec, points: Sequence[Point], recordings: Recordings) -> Timed:
         whole = graphs(op, [at for at, _ in points])
         takes = _takes(points, recordings)
-        with rooms.turns.alone():
-            return time_replayed(whole, takes, device, rooms.player, arms)
+        with rooms.seats:
+            return time_replayed(whole, takes, device, rooms.player, rooms.turns, pace)
 
     told = Record(
         "replayed", rooms.level, device=device.name,

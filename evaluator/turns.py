@@ -1,52 +1,56 @@
 """Who may use the GPU: any number of checks together, or one measurement alone.
 
 A time that was taken while something else ran is no time; a check is right whoever runs beside it.
+The turns are file locks, so that they hold among all processes of a host, and end with a process
+however it ends.
 """
 
 from __future__ import annotations
 
-import threading
+import fcntl
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 
 class Turns:
     """Shared turns for checks, turns alone for measurements; nobody waits for ever.
 
-    A measurement that waits lets no new check in before it.
+    `folder` holds the locks; all who share a GPU must name the same one. A measurement that waits
+    lets no new check in before it: whoever wants a turn holds the gate until it has one.
     """
 
-    def __init__(self, together: int = 4) -> None:
-        self._together = together
-        self._sharing, self._waiting, self._alone = 0, 0, False
-        self._changed = threading.Condition()
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """A turn beside at most `together - 1` others that share."""
-        with self._changed:
-            self._changed.wait_for(
-                lambda: not (self._alone or self._waiting) and self._sharing < self._together
-            )
-            self._sharing += 1
-        try:
+        """A turn beside others that share. Raises OSError where the folder cannot be written."""
+        with self._turn(fcntl.LOCK_SH):
             yield
-        finally:
-            with self._changed:
-                self._sharing -= 1
-                self._changed.notify_all()
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """A turn that nobody has at the same time."""
-        with self._changed:
-            self._waiting += 1
-            self._changed.wait_for(lambda: not self._alone and self._sharing == 0)
-            self._waiting -= 1
-            self._alone = True
-        try:
+        """A turn that nobody has at the same time. Raises OSError as `shared` does."""
+        with self._turn(fcntl.LOCK_EX):
             yield
-        finally:
-            with self._changed:
-                self._alone = False
-                self._changed.notify_all()
+
+    @contextmanager
+    def _turn(self, kind: int) -> Iterator[None]:
+        with ExitStack() as held:
+            with _locked(self.folder / "gate.lock", fcntl.LOCK_EX):
+                held.enter_context(_locked(self.folder / "gpu.lock", kind))
+            yield
+
+
+@contextmanager
+def _locked(path: Path, kind: int) -> Iterator[None]:
+    """A lock of one opening of a file: threads of a process wait for each other as processes do."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(opened, kind)
+        yield
+    finally:
+        os.close(opened)

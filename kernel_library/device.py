@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import log
 from typing import Literal
 
 from kernel_library.spec import Cost
 
+#: A difference below this is a tie on any machine.
+LEAST_MARGIN = 0.01
 Bound = Literal["memory", "matmul", "vector", "launch"]
 
 
@@ -36,7 +39,8 @@ class Ceilings:
 class Device:
     """A GPU: its measured ceilings (the score), the vendor's (the physical limit), its versions.
 
-    `noise` is the A/A spread: the share by which two readings of one kernel differ, by size class.
+    `noise` is the A/A spread: the share by which two readings of one kernel differ, by the time in
+    microseconds that the kernel takes.
     """
 
     name: str
@@ -46,7 +50,15 @@ class Device:
     measured: Ceilings
     datasheet: Ceilings
     versions: Mapping[str, str] = field(default_factory=dict)
-    noise: Mapping[str, float] = field(default_factory=dict)
+    noise: Mapping[float, float] = field(default_factory=dict)
+
+    def margin(self, time_us: float) -> float:
+        """The share by which two times of about this length must differ to be different here.
+
+        Three times the A/A spread of the nearest length that was measured, and at least 1 %.
+        """
+        nearest = min(self.noise, key=lambda known: abs(log(known / time_us)), default=None)
+        return LEAST_MARGIN if nearest is None else max(LEAST_MARGIN, 3 * self.noise[nearest])
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,11 +33,25 @@ class Checked:
     cases: int
 
 
+#: How a kernel stands to a baseline: a win or a loss only beyond this machine's own noise.
+Outcome = Literal["win", "tie", "loss"]
+
+
+@dataclass(frozen=True, slots=True)
+class Versus:
+    """A contest with one baseline: the 95 % interval of how many times faster the kernel is."""
+
+    low: float
+    high: float
+    outcome: Outcome
+
+
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """One workload's time: a median in microseconds from a cold L2, with its 20-80 % range.
 
-    `baselines` maps a name (`eager`, `compile`, ...) to its median, from the same run.
+    `baselines` maps a name (`eager`, `compile`, ...) to its median, from the same run, and `versus`
+    to how the kernel stands to it.
     """
 
     at: Workload
@@ -47,6 +61,7 @@ class Measurement:
     floor_us: float
     bound: Bound
     baselines: Mapping[str, float] = field(default_factory=dict)
+    versus: Mapping[str, Versus] = field(default_factory=dict)
 
     @property
     def of_roofline(self) -> float:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,13 +17,17 @@ from evaluator.play.check import Players, check
 from evaluator.play.judge import check_replayed
 from evaluator.play.memory import GUARD, PATTERN, Arena
 from evaluator.play.wire import Reply, Request, Take
+from evaluator.turns import Turns
 from kernel_library.spec import OpSpec
 from kernel_library.tape import Buffer, Call, Pointer, Recording, Scalar, Tape, View
+
+NO_TURNS = Turns(Path("/turns"))
 
 
 def played(recording: Recording, op: OpSpec | None = None, case: Case = CASE):
     op = op or plain_op()
-    return list(check([Take(AT, case, recording)], Players(op, CPU)))
+    take = Take(AT, case, recording)
+    return check(take, Players(op, CPU).of(take))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +93,7 @@ def test_a_view_lies_at_its_offset_and_strides():
 
 
 def test_a_right_tape_of_calls_passes_and_a_repeat_agrees():
-    (errors,) = played(tape_of(CLONE), case=replace(CASE, repeat=True))
+    errors = played(tape_of(CLONE), case=replace(CASE, repeat=True))
     assert errors is not None and errors.error == 0.0
 
 
@@ -99,7 +104,7 @@ def test_inputs_keep_their_layout(layout):
     x = View(0, 4 * place.offset, place.shape, place.stride, "float32")
     buffers = (Buffer("input", 4 * place.room, "x"), Buffer("made", 480))
     taped = Recording(Tape(buffers, (replace(CLONE, views=(x,)),), (Y,)), {})
-    (errors,) = played(taped, case=case)
+    errors = played(taped, case=case)
     assert errors is not None and errors.error == 0.0
 
 
@@ -136,7 +141,7 @@ def test_a_declared_mutation_is_an_output_and_no_fault():
 
     op = op_of(double, mutates=("x",))
     twice = Call("aten.mul_.Tensor", ({"view": 0}, 2.0), {}, (X,), ())
-    (errors,) = played(tape_of(twice, CLONE), replace(op, allows=("mul_",)))
+    errors = played(tape_of(twice, CLONE), replace(op, allows=("mul_",)))
     assert errors is not None and errors.error == 0.0
     with pytest.raises(CandidateError):
         played(tape_of(CLONE), replace(op, allows=("mul_",)))
@@ -145,7 +150,7 @@ def test_a_declared_mutation_is_an_output_and_no_fault():
 def test_requests_and_replies_survive_the_wire():
     taken = Take(AT, CASE, tape_of(launch(arguments=(Scalar("fp32", math.inf), Pointer(1)))))
     sent, binaries = wire.pack([taken, taken])
-    request = Request("check", plain_op(), sent, binaries)
+    request = Request("check", plain_op(), sent, binaries, "/turns")
     again = wire.load_request(wire.dump_request(request))
     assert again == request and again.takes() == (taken, taken)
     reply = Reply(whose="candidate", stage="smoke", reason="hangs", take=3)
@@ -161,11 +166,11 @@ def test_a_fault_at_a_hidden_size_names_its_class_alone():
     takes = [Take(AT, CASE, tape_of()), Take(hidden, replace(CASE, values="large"), tape_of())]
     reply = Reply(whose="candidate", reason="output 'y' is off", take=1)
     with pytest.raises(CandidateError) as caught:
-        check_replayed(plain_op(), takes, answering(reply))
+        check_replayed(plain_op(), takes, answering(reply), NO_TURNS)
     assert caught.value.reason == "output 'y' is off at a hidden size with large values"
     assert caught.value.at is None
     with pytest.raises(CandidateError) as caught:
-        check_replayed(plain_op(), takes, answering(replace(reply, take=0)))
+        check_replayed(plain_op(), takes, answering(replace(reply, take=0)), NO_TURNS)
     assert caught.value.at == AT
 
 
@@ -182,12 +187,12 @@ def test_a_fault_at_a_hidden_size_names_its_class_alone():
 )
 def test_our_own_failure_is_not_the_candidates(outcome, error):
     with pytest.raises(error):
-        check_replayed(plain_op(), [Take(AT, CASE, tape_of())], lambda *_: outcome)
+        check_replayed(plain_op(), [Take(AT, CASE, tape_of())], lambda *_: outcome, NO_TURNS)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
-def test_without_a_gpu_the_player_says_so():
+def test_without_a_gpu_the_player_says_so(tmp_path: Path):
     with pytest.raises(LabError, match="no CUDA GPU"):
-        check_replayed(plain_op(), [Take(AT, CASE, tape_of(CLONE))], run_here)
+        check_replayed(plain_op(), [Take(AT, CASE, tape_of(CLONE))], run_here, Turns(tmp_path))
     with pytest.raises(LabError, match="CUDA driver"):
         cuda.call("cuInit", 0)

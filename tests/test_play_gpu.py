@@ -1,9 +1,12 @@
 """Replay on a real GPU: tapes filled in by hand, played and judged by the product's own parts."""
 
 # ruff: noqa: N806
+import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 
 import pytest
@@ -42,9 +45,10 @@ from evaluator.isolate import Done, run_here
 from evaluator.play.judge import check_replayed, time_replayed
 from evaluator.play.player import Player, finish
 from evaluator.play.statistics import Plan
-from evaluator.play.timing import Arm, Clock, capture
-from evaluator.play.wire import Take
+from evaluator.play.timing import Clock, capture
+from evaluator.play.wire import Pace, Take
 from evaluator.record import record
+from evaluator.turns import Turns
 from kernel_library.device import Ceilings, Device, Target
 from kernel_library.spec import OpSpec, Reference, Tensor
 from kernel_library.tape import Call, View
@@ -54,10 +58,15 @@ pytestmark = pytest.mark.gpu
 AT = workload(96, 1000)
 LARGE = workload(8192, 4096)
 CASE = Case(seed=7)
+TURNS = Turns(Path(tempfile.gettempdir()) / f"kernelwright-tests-{os.getuid()}")
 
 
 def judged(recorded, at=AT, case=CASE, isolate=run_here):
-    return check_replayed(rows_op(at), [Take(at, case, recorded)], isolate)
+    return check_replayed(rows_op(at), [Take(at, case, recorded)], isolate, TURNS)
+
+
+def timed(op, takes, arms=(), device=None, isolate=run_here):
+    return time_replayed(op, takes, device or h200(), isolate, TURNS, Pace(arms))
 
 
 def judged_in_a_graph_too(recorded, at=AT):
@@ -228,25 +237,18 @@ def test_tensor_maps_replay_right(made):
 
 def test_a_race_gives_sane_times_and_checks_what_was_timed():
     op, taped = rows_op(LARGE), rows_recording(scale_rows, LARGE, num_warps=8)
-    (one,), notes = time_replayed(
-        op, [Take(LARGE, CASE, taped)], h200(), run_here, ("eager", "cudnn")
-    )
+    (one,), notes = timed(op, [Take(LARGE, CASE, taped)], ("eager", "cudnn"))
     print(one, notes)  # noqa: T201 (shown with -s: the figures of this machine)
     assert one.low_us <= one.time_us <= one.high_us
     assert 0.5 < one.of_roofline < 1.1 and one.bound == "memory"
-    assert one.speedup("eager") > 1.5
+    assert one.speedup("eager") > 1.5 and one.versus["eager"].outcome == "win"
+    assert one.versus["eager"].low <= one.speedup("eager") <= one.versus["eager"].high
     assert notes == ("cudnn: the op is no scaled dot-product attention",)
 
 
 def test_a_kernel_that_skips_what_it_finds_done_gains_nothing():
     honest, lazy = (
-        time_replayed(
-            rows_op(LARGE),
-            [Take(LARGE, CASE, rows_recording(kernel, LARGE, num_warps=8))],
-            h200(),
-            run_here,
-            (),
-        )[0][0]
+        timed(rows_op(LARGE), [Take(LARGE, CASE, rows_recording(kernel, LARGE, num_warps=8))])[0][0]
         for kernel in (scale_rows, scale_rows_once)
     )
     print(honest.time_us, lazy.time_us)  # noqa: T201
@@ -267,7 +269,7 @@ def test_an_op_in_place_starts_again_before_its_timed_outputs_are_checked():
         "double", {"x": Tensor("M N")}, {}, (LARGE,), mutates=("x",),
         reference=Reference("", graphs={str(LARGE): trace(double, [x.cpu()], {})}),
     )  # fmt: skip
-    (one,), _ = time_replayed(op, [Take(LARGE, CASE, taped)], h200(), run_here, ("eager",))
+    (one,), _ = timed(op, [Take(LARGE, CASE, taped)], ("eager",))
     assert 0.5 < one.of_roofline < 1.15
 
 
@@ -283,10 +285,10 @@ def test_a_seed_recorded_without_a_gpu_is_right_and_fast_on_one(unit):
     points.append((large, CASE))
     tapes = record(op, unit.candidate(), points, run_alone)
     takes = [Take(*point, tape) for point, tape in zip(points, tapes, strict=True)]
-    checked = check_replayed(op, takes, run_alone)
+    checked = check_replayed(op, takes, run_alone, TURNS)
     assert sum(c.cases for c in checked) == len(takes)
     arms = ("eager", "compile", "max-autotune", "liger")
-    (one,), notes = time_replayed(op, takes[-1:], h200(), run_alone, arms)
+    (one,), notes = timed(op, takes[-1:], arms, isolate=run_alone)
     print(one, notes)  # noqa: T201
     assert one.of_roofline > 0.6 and {"eager", "compile", "max-autotune"} <= set(one.baselines)
 
@@ -299,14 +301,14 @@ def graph_of(unit, at):
 def test_a_wrong_kernel_is_not_timed():
     taped = rows_recording(scale_rows_but_the_tail, LARGE, num_warps=8)
     with pytest.raises(CandidateError, match="never written"):
-        time_replayed(rows_op(LARGE), [Take(LARGE, CASE, taped)], h200(), run_here, ())
+        timed(rows_op(LARGE), [Take(LARGE, CASE, taped)])
 
 
 def test_a_time_that_no_hardware_allows_is_a_fault():
     taped = rows_recording(scale_rows, LARGE, num_warps=8)
     slow = h200(bandwidth_gbs=100.0)
     with pytest.raises(CandidateError, match="leaves out a part") as caught:
-        time_replayed(rows_op(LARGE), [Take(LARGE, CASE, taped)], slow, run_here, ())
+        timed(rows_op(LARGE), [Take(LARGE, CASE, taped)], device=slow)
     assert caught.value.stage == "light"
 
 
@@ -319,7 +321,7 @@ def test_a_kernel_is_as_fast_as_itself(rows):
     finish(["scale_rows"], player.device)
     arm = capture("one", [bound.play], Plan(1, 1))
     clock = Clock(player.device, torch.cuda.get_device_properties(0).L2_cache_size)
-    a, b = (median(s) for s in clock.race([arm, Arm("two", arm.graphs, 1)], 0.5))
+    a, b = (median(s) for s in clock.race([arm, arm], 0.5).samples)
     print(f"{rows}: {a:.2f} us, {b:.2f} us, {abs(a / b - 1):.3%}")  # noqa: T201
     assert abs(a / b - 1) < 0.02
 

@@ -14,7 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from evaluator.errors import CandidateError
 from evaluator.play.check import Players
 from evaluator.play.race import race
-from evaluator.play.wire import Request, Take
+from evaluator.play.timing import UNWATCHED
+from evaluator.play.wire import Pace, Request, Take
+from evaluator.turns import Turns
 from kernel_library.device import Ceilings, Device, Target
 from kernel_library.tape import Call
 
@@ -78,19 +80,26 @@ def stand_ins(monkeypatch):
         monkeypatch.setattr(torch.cuda, name, stand_in)
 
 
-def raced(recording, op, device=DEVICE):
-    request = Request("time", op, (), {}, device, ("eager", "cudnn"), 0.02)
-    reply = race(request, [Take(AT, CASE, recording)], Players(op, CPU), lambda number: None)
-    return reply.measured[0], reply.notes
+@pytest.fixture
+def raced(stand_ins, tmp_path):
+    def run(recording, op, device=DEVICE):
+        request = Request("time", op, (), {}, "", device, Pace(("eager", "cudnn"), 0.02))
+        takes, turns = [Take(AT, CASE, recording)], Turns(tmp_path)
+        reply = race(request, takes, Players(op, CPU), lambda number: None, turns)
+        return reply.measured[0], reply.notes
+
+    return run
 
 
-def test_a_race_times_the_candidate_beside_its_baselines(stand_ins):
+def test_a_race_times_the_candidate_beside_its_baselines(raced):
     measured, notes = raced(tape_of(CLONE), op_of())
     assert measured.low_us <= measured.time_us <= measured.high_us
-    assert list(measured.baselines) == ["eager"] and "cudnn" in notes[0]
+    assert list(measured.baselines) == list(measured.versus) == ["eager"]
+    assert measured.versus["eager"].low <= measured.versus["eager"].high
+    assert "cudnn" in notes[0] and notes[1] == UNWATCHED
 
 
-def test_an_op_in_place_starts_again_before_each_sample(stand_ins):
+def test_an_op_in_place_starts_again_before_each_sample(raced):
     def double(x):
         x.mul_(2)
 
@@ -107,12 +116,12 @@ def test_an_op_in_place_starts_again_before_each_sample(stand_ins):
         (replace(CLONE, views=(SHORT_X,), results=(replace(SHORT_X, buffer=1),)), "never written"),
     ],
 )
-def test_what_was_timed_is_checked(stand_ins, step, told):
+def test_what_was_timed_is_checked(raced, step, told):
     with pytest.raises(CandidateError, match=told):
         raced(tape_of(step), op_of())
 
 
-def test_a_time_below_the_datasheet_is_refused(stand_ins):
+def test_a_time_below_the_datasheet_is_refused(raced):
     slow = replace(DEVICE, datasheet=replace(FAST, bandwidth_gbs=1e-6))
     with pytest.raises(CandidateError, match="leaves out a part"):
         raced(tape_of(CLONE), op_of(), slow)

@@ -1,5 +1,8 @@
 """The arithmetic of timing, the limits of devices, and what a candidate races against."""
 
+from dataclasses import replace
+from random import Random
+
 import pytest
 import torch
 from tapes import AT, CPU, op_of, plain_op
@@ -8,7 +11,20 @@ from evaluator.datasheet import MARGIN, datasheet
 from evaluator.errors import CandidateError, LabError
 from evaluator.graphs import run
 from evaluator.play import baselines
-from evaluator.play.statistics import Plan, noise, order, plan, possible, rounds, summary
+from evaluator.play.statistics import (
+    Plan,
+    noise,
+    order,
+    outcome,
+    plan,
+    possible,
+    rounds,
+    summary,
+    versus,
+)
+from evaluator.play.throttle import named
+from evaluator.play.timing import _Batch, kept
+from kernel_library.codec import device_json
 from kernel_library.device import Ceilings, Device, Target
 from kernel_library.spec import Cost
 
@@ -87,8 +103,83 @@ def test_an_unknown_device_is_limited_by_what_was_measured_and_says_so():
     assert "no table" in source
 
 
-def test_noise_is_how_far_apart_one_kernel_is_from_itself():
-    assert noise({"40us": [40.0, 40.4]}) == {"40us": pytest.approx(0.01)}
+def test_noise_is_how_far_apart_one_kernel_was_from_itself_at_most():
+    races = [[[40.0, 40.0, 99.0], [40.0]], [[40.4], [40.0]], [[40.0], [40.2]]]
+    assert noise(races) == pytest.approx(0.01)
+
+
+def drifting(scale: float, seed: int, blocks: int = 20) -> list[float]:
+    """Samples of a kernel of some 40 us: jitter of 1 %, on a drift that all arms share."""
+    random = Random(seed)
+    drift = [40 + 4 * i / blocks for i in range(2 * blocks)]
+    return [scale * us * random.gauss(1, 0.01) for us in drift]
+
+
+@pytest.mark.parametrize(
+    ("scale", "told"), [(1.05, "win"), (1.0, "tie"), (1.005, "tie"), (0.95, "loss")]
+)
+def test_a_contest_is_won_beyond_the_margin_alone(scale, told):
+    assert versus(drifting(1.0, 1), drifting(scale, 2), 0.01).outcome == told
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says():
+    found = [versus(drifting(1, 2 * i), drifting(1.03, 2 * i + 1), 0.01) for i in range(100)]
+    assert sum(one.low <= 1.03 <= one.high for one in found) >= 88
+    assert max(one.high / one.low for one in found) < 1.02
+
+
+def test_a_kernel_ties_with_itself():
+    told = [versus(drifting(1, 2 * i), drifting(1, 2 * i + 1), 0.01).outcome for i in range(100)]
+    assert told.count("tie") >= 95
+
+
+def test_one_wild_block_decides_nothing():
+    mine, theirs = drifting(1.0, 1), drifting(1.0, 2)
+    theirs[6] *= 50
+    assert versus(mine, theirs, 0.01).outcome == "tie"
+
+
+def test_an_interval_that_reaches_the_margin_is_a_tie():
+    assert [outcome(low, high, 0.02) for low, high in ((1.021, 1.1), (1.019, 1.1))] == [
+        "win",
+        "tie",
+    ]
+    assert [outcome(low, high, 0.02) for low, high in ((0.9, 0.98), (0.9, 0.981))] == [
+        "loss",
+        "tie",
+    ]
+
+
+def test_the_margin_is_that_of_the_nearest_size():
+    device = replace(H200, noise={4.0: 0.02, 40.0: 0.001, 300.0: 0.005})
+    assert [device.margin(us) for us in (1.0, 11.0, 14.0, 90.0, 250.0)] == pytest.approx(
+        [0.06, 0.06, 0.01, 0.01, 0.015]
+    )
+    assert H200.margin(40.0) == 0.01
+    assert device_json.validate_json(device_json.dump_json(device)) == device
+
+
+def batch(held: str, rounds: int = 8) -> _Batch:
+    us = 50.0 if held else 40.0
+    return _Batch(((us,) * rounds, (us + 1,) * rounds), held)
+
+
+def test_samples_at_a_throttled_clock_are_left_out_for_all_arms():
+    heat = kept([batch(""), batch("power cap"), batch("")])
+    assert heat.samples == ((40.0,) * 16, (41.0,) * 16)
+    assert "power cap" in heat.notes[0] and "left out" in heat.notes[0]
+    assert kept([batch("")]).notes == ()
+
+
+def test_where_all_is_throttled_the_samples_stay_and_it_is_said():
+    heat = kept([batch("power cap"), batch("thermal slowdown"), batch("", rounds=4)])
+    assert len(heat.samples[0]) == len(heat.samples[1]) == 20
+    assert "(power cap, thermal slowdown) were kept" in heat.notes[0]
+
+
+def test_reasons_for_a_low_clock_are_told_from_settings():
+    assert named(0x1 | 0x2 | 0x10 | 0x100) == ""
+    assert named(0x4 | 0x40) == "power cap, hardware thermal slowdown"
 
 
 def test_a_graph_as_a_module_computes_the_same():

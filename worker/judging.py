@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from pydantic import ValidationError
 
 from evaluator.admission import admit
 from evaluator.errors import LabError
@@ -16,14 +17,16 @@ from evaluator.evaluate import Lab, evaluate
 from evaluator.intake import export
 from evaluator.isolate import Died
 from evaluator.labs import Rooms, interpreted_lab, open_rooms, replayed_lab
+from evaluator.play.wire import Pace
 from kernel_library.candidate import Candidate
 from kernel_library.codec import device_json
 from kernel_library.device import Device
 from kernel_library.spec import OpSpec
 from kernel_library.verdict import Verdict
 
-#: What each candidate of a job is raced against, and what its winner is.
-QUICK: tuple[str, ...] = ()
+#: How each candidate of a job is timed, and what its winner is raced against. Some hundred samples
+#: of a kernel of 40 us take 0.05 s.
+QUICK = Pace(seconds=0.05)
 FULL = ("eager", "compile", "max-autotune", "liger")
 CALIBRATE_SECONDS = 180.0
 
@@ -57,14 +60,19 @@ def open_judge(device_path: Path, arms: tuple[str, ...] = FULL) -> Iterator[Judg
 
     Calibrates the GPU if that was never done. Raises LabError where the GPU cannot be measured.
     """
-    with open_rooms() as rooms:
+    with rooms_beside(device_path) as rooms:
         device = known_device(device_path) or (calibrate(rooms, device_path) if has_gpu() else None)
         if device is None:
             lab = interpreted_lab(rooms)
             yield Judge(rooms, None, lab, lab)
         else:
-            quick, full = replayed_lab(rooms, device, QUICK), replayed_lab(rooms, device, arms)
+            quick, full = (replayed_lab(rooms, device, pace) for pace in (QUICK, Pace(arms)))
             yield Judge(rooms, device, quick, full)
+
+
+def rooms_beside(device_path: Path) -> AbstractContextManager[Rooms]:
+    """Rooms that take turns at the GPU with every judge that knows its device from this file."""
+    return open_rooms(device_path.parent / "turns")
 
 
 def has_gpu() -> bool:
@@ -76,14 +84,19 @@ def known_device(path: Path) -> Device | None:
     """What was measured of this machine's GPU, if it is still the same GPU, driver and software."""
     if not has_gpu() or not path.exists():
         return None
-    device = device_json.validate_json(path.read_text())
+    try:
+        device = device_json.validate_json(path.read_text())
+    except ValidationError:
+        # written by another version of this package: it is measured again
+        return None
     same = device.name == torch.cuda.get_device_name(0)
     return device if same and device.versions.get("torch") == torch.__version__ else None
 
 
 def calibrate(rooms: Rooms, path: Path) -> Device:
     """Measure the GPU, and keep what was found. Raises LabError."""
-    outcome = rooms.player("evaluator.calibrate:main", b"", CALIBRATE_SECONDS)
+    with rooms.turns.alone():
+        outcome = rooms.player("evaluator.calibrate:main", b"", CALIBRATE_SECONDS)
     if isinstance(outcome, Died):
         raise LabError(f"the GPU could not be measured ({outcome.how}): {outcome.text}")
     device = device_json.validate_json(outcome.body)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from kernel_library.device import Device
+from kernel_library.device import LEAST_MARGIN, Device
 from kernel_library.verdict import Measurement, Passed, Rejected, Verdict, geomean
 
-#: A difference below this is a tie on any machine; on a noisier one, three times its A/A spread.
-LEAST_TIE = 0.01
-Result = Literal["win", "tie", "loss", "alone"]
+#: A workload at which no baseline ran.
+ALONE = "alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,23 +21,14 @@ class Entry:
     verdict: Verdict
 
 
-def tie_margin(device: Device) -> float:
-    """The share by which two times must differ to be different on this device."""
-    return max([LEAST_TIE, *(3 * spread for spread in device.noise.values())])
-
-
-def result(measured: Measurement, margin: float) -> Result:
-    """How a time stands to the best baseline of its run."""
+def result(measured: Measurement) -> str:
+    """How a time stands to the best baseline of its run: an `Outcome`, or alone."""
     best = measured.best_baseline
-    if best is None:
-        return "alone"
-    ratio = measured.speedup(best)
-    return "win" if ratio > 1 + margin else "loss" if ratio < 1 / (1 + margin) else "tie"
+    return measured.versus[best].outcome if best else ALONE
 
 
 def markdown(entries: Sequence[Entry], device: Device, date: str) -> str:
     """The scoreboard as a page: one table, its totals first."""
-    margin = tie_margin(device)
     passed = [(e.name, e.verdict) for e in entries if isinstance(e.verdict, Passed)]
     timed = [(name, m) for name, verdict in passed for m in verdict.measured]
     lines = [
@@ -47,22 +36,22 @@ def markdown(entries: Sequence[Entry], device: Device, date: str) -> str:
         "",
         f"{device.name}, {date}, {_versions(device)}. Written by `kernelwright scoreboard`:",
         "medians from a cold L2, baselines in the same run under the same clock.",
-        f"A difference of less than {margin:.1%} is a tie.",
+        f"A win or a loss is one whose 95 % interval lies beyond {_margins(device)}; else a tie.",
         "",
-        *_totals(timed, margin),
+        *_totals(timed),
         "",
         "| kernel | workload | µs | of roofline | best baseline | against it | |",
         "|---|---|---|---|---|---|---|",
-        *(_row(name, m, margin) for name, m in timed),
+        *(_row(name, m) for name, m in timed),
         "",
         *_rejected(entries),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _totals(timed: Sequence[tuple[str, Measurement]], margin: float) -> Iterator[str]:
-    counts = Counter(result(m, margin) for _, m in timed)
-    told = ", ".join(f"{counts[r]} {r}" for r in ("win", "tie", "loss", "alone") if counts[r])
+def _totals(timed: Sequence[tuple[str, Measurement]]) -> Iterator[str]:
+    counts = Counter(result(m) for _, m in timed)
+    told = ", ".join(f"{counts[r]} {r}" for r in ("win", "tie", "loss", ALONE) if counts[r])
     shares = [m.of_roofline for _, m in timed]
     yield f"{len(timed)} timed workloads: {told or 'none'}."
     if timed:
@@ -72,10 +61,10 @@ def _totals(timed: Sequence[tuple[str, Measurement]], margin: float) -> Iterator
         yield f"Geometric mean {mean:.0%} of the roofline; {least}."
 
 
-def _row(name: str, m: Measurement, margin: float) -> str:
+def _row(name: str, m: Measurement) -> str:
     best = m.best_baseline
     beside = f"{best} {m.baselines[best]:.1f} | {m.speedup(best):.2f}x" if best else " | "
-    verdict = result(m, margin)
+    verdict = result(m)
     told = f"**{verdict}**" if verdict == "loss" else verdict
     share = f"{m.of_roofline:.0%} ({m.bound})"
     return f"| {name} | {m.at} | {m.time_us:.1f} | {share} | {beside} | {told} |"
@@ -85,6 +74,12 @@ def _rejected(entries: Sequence[Entry]) -> Iterator[str]:
     for entry in entries:
         if isinstance(entry.verdict, Rejected):
             yield f"**{entry.name} was rejected** at {entry.verdict.stage}: {entry.verdict.reason}"
+
+
+def _margins(device: Device) -> str:
+    """The share that counts as no difference, by the length of a kernel."""
+    told = [f"{device.margin(us):.1%} at {us:.0f} µs" for us in device.noise]
+    return ", ".join(told) or f"{LEAST_MARGIN:.0%}"
 
 
 def _versions(device: Device) -> str:

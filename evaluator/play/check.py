@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -36,13 +35,7 @@ class Players:
         return self._known[digest]
 
 
-def check(takes: Sequence[Take], players: Players) -> Iterator[Errors | None]:
-    """Play each take in order and compare. Raises `CandidateError` at the first that is wrong."""
-    for take in takes:
-        yield check_one(take, players.of(take))
-
-
-def check_one(take: Take, player: Player) -> Errors | None:
+def check(take: Take, player: Player) -> Errors | None:
     """The errors of one take's answer; None where bent values leave no answer to compare with.
 
     Raises `CandidateError` if it is wrong in any way.

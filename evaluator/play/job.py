@@ -7,6 +7,7 @@ still escapes is a lab failure.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
@@ -16,6 +17,7 @@ from evaluator.matrix import tally
 from evaluator.play.check import Players, check
 from evaluator.play.race import race
 from evaluator.play.wire import Reply, Request, Whose, dump_reply, load_request
+from evaluator.turns import Turns
 from kernel_library.spec import Workload
 
 Progress = Callable[[int], None]
@@ -44,15 +46,19 @@ def main(raw: bytes) -> bytes:
 
 
 def _do(request: Request, at: Progress) -> Reply:
-    device = gpu()
+    turns = Turns(Path(request.turns))
+    with turns.shared():
+        device = gpu()
     takes, players = request.takes(), Players(request.op, device)
     if request.mode == "time":
-        return race(request, takes, players, at)
+        return race(request, takes, players, at, turns)
     found: list[tuple[Workload, Errors]] = []
-    for number, errors in enumerate(check(takes, players)):
-        at(number + 1)
+    for number, take in enumerate(takes):
+        at(number)
+        with turns.shared():
+            errors = check(take, players.of(take))
         if errors is not None:
-            found.append((takes[number].at, errors))
+            found.append((take.at, errors))
     return Reply(checked=tally(request.op, found))
 
 

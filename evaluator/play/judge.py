@@ -9,7 +9,8 @@ from pydantic import ValidationError
 from evaluator.errors import CandidateError, LabError, ProblemError
 from evaluator.isolate import Died, Isolate
 from evaluator.matrix import describe, shown
-from evaluator.play.wire import Reply, Request, Take, dump_request, load_reply, pack
+from evaluator.play.wire import Pace, Reply, Request, Take, dump_request, load_reply, pack
+from evaluator.turns import Turns
 from kernel_library.device import Device
 from kernel_library.spec import OpSpec
 from kernel_library.verdict import Checked, Measurement
@@ -19,39 +20,40 @@ JOB = "evaluator.play.job:main"
 START_S, CHECK_S, RACE_S = 60.0, 5.0, 30.0
 #: What an arm adds to a race: compiling, and for max-autotune trying dozens of kernels.
 ARM_S = {"compile": 90.0, "max-autotune": 300.0}
+#: How long others may keep the GPU from it meanwhile.
+WAIT_S = 900.0
 
 
-def check_replayed(op: OpSpec, takes: Sequence[Take], isolate: Isolate) -> tuple[Checked, ...]:
+def check_replayed(
+    op: OpSpec, takes: Sequence[Take], isolate: Isolate, turns: Turns
+) -> tuple[Checked, ...]:
     """How right each workload's answers are, over all of its takes.
 
     Raises `CandidateError` for a wrong answer, a write out of place, a fault or a hang of its
     device code; `LabError` for a lost player, or a machine without a GPU.
     """
     sent, binaries = pack(takes)
-    request = Request("check", op, sent, binaries)
+    request = Request("check", op, sent, binaries, str(turns.folder))
     return _ask(request, takes, isolate, START_S + CHECK_S * len(takes)).checked
 
 
 def time_replayed(
-    op: OpSpec,
-    takes: Sequence[Take],
-    device: Device,
-    isolate: Isolate,
-    arms: Sequence[str] = ("eager", "compile"),
+    op: OpSpec, takes: Sequence[Take], device: Device, isolate: Isolate, turns: Turns, pace: Pace
 ) -> tuple[tuple[Measurement, ...], tuple[str, ...]]:
-    """How fast each take is, raced against the named baselines (see `baselines.BASELINES`).
+    """How fast each take is, raced against the baselines of the pace.
 
     Also tells, in a note each, which baselines do not exist here. Raises as `check_replayed` does,
     and `CandidateError` at stage `light` for a time that the device's datasheet rules out.
     """
     sent, binaries = pack(takes)
-    request = Request("time", op, sent, binaries, device, tuple(arms))
-    each = RACE_S + sum(ARM_S.get(arm, 10.0) for arm in arms)
+    request = Request("time", op, sent, binaries, str(turns.folder), device, pace)
+    each = RACE_S + sum(ARM_S.get(arm, 10.0) for arm in pace.arms)
     reply = _ask(request, takes, isolate, START_S + each * len(takes))
     return reply.measured, reply.notes
 
 
 def _ask(request: Request, takes: Sequence[Take], isolate: Isolate, seconds: float) -> Reply:
+    seconds += WAIT_S
     outcome = isolate(JOB, dump_request(request), seconds)
     if isinstance(outcome, Died):
         raise _died(outcome, seconds)

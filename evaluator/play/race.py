@@ -13,12 +13,16 @@ from evaluator.play.baselines import NotApplicable, agrees, baseline, graph_at
 from evaluator.play.check import Players, answers, judged, kernels
 from evaluator.play.memory import storage
 from evaluator.play.player import Bound, Player, finish, named
-from evaluator.play.statistics import Plan, Summary, plan, possible, summary
+from evaluator.play.statistics import Plan, plan, possible, summary, versus
 from evaluator.play.timing import Arm, Clock, capture
 from evaluator.play.wire import Reply, Request, Take
+from evaluator.turns import Turns
 from kernel_library.device import Device
 from kernel_library.spec import OpSpec
 from kernel_library.verdict import Measurement
+
+#: The name of the candidate among the arms of a race.
+CANDIDATE = "candidate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +36,34 @@ class Track:
 
 
 def race(
-    request: Request, takes: Sequence[Take], players: Players, at: Callable[[int], None]
+    request: Request,
+    takes: Sequence[Take],
+    players: Players,
+    at: Callable[[int], None],
+    turns: Turns,
 ) -> Reply:
     """Measure each take. Raises `CandidateError` for wrong outputs or an impossible time."""
-    if request.device is None:
+    device = request.device
+    if device is None:
         raise LabError("times need a calibrated device to be held against")
-    clock = Clock(players.device, request.device.l2_bytes)
+    clock = Clock(players.device, device.l2_bytes)
     measured: list[Measurement] = []
     notes: dict[str, None] = {}
     for number, take in enumerate(takes):
         at(number)
-        track = lay(take, players.of(take), clock, request.device)
-        # the candidate has run before any answer is on the device, a baseline's included
-        mine = _captured(track.bounds, track.plan)
-        rivals = list(_rivals(track, request.arms, notes))
-        found = [summary(s) for s in clock.race([mine, *rivals], request.seconds)]
-        times = {arm.name: s.middle for arm, s in zip(rivals, found[1:], strict=True)}
-        del rivals
-        examine(track, notes)
-        measured.append(_measurement(track, request.device, found[0], times))
+        with turns.shared():
+            track = lay(take, players.of(take), clock, device)
+            # the candidate has run before any answer is on the device, a baseline's included
+            mine = _captured(track.bounds, track.plan)
+        with turns.alone():
+            arms = [mine, *_rivals(track, request.pace.arms, notes)]
+            heat = clock.race(arms, request.pace.seconds)
+        with turns.shared():
+            samples = {arm.name: s for arm, s in zip(arms, heat.samples, strict=True)}
+            del mine, arms
+            examine(track, notes)
+            measured.append(_measurement(track, device, samples))
+        notes |= dict.fromkeys(heat.notes)
     return Reply(measured=tuple(measured), notes=tuple(notes))
 
 
@@ -60,7 +73,7 @@ def lay(take: Take, player: Player, clock: Clock, device: Device) -> Track:
     first.play()
     finish(kernels(player), player.device)
     probe = _captured([first], Plan(1, 1))
-    once_us = min(clock.samples([probe], [0] * 3)[0])
+    once_us = min(clock.samples(probe, 4))
     # the judge's own inputs, which baselines read, and the candidate's copies
     given = sum(storage(tensor).numel() for tensor in first.given.values())
     free, _ = torch.cuda.mem_get_info(player.device)
@@ -85,7 +98,7 @@ def _captured(bounds: Sequence[Bound], plan: Plan) -> Arm:
     """
     plays, fresh = [b.play for b in bounds], [b.freshen for b in bounds]
     try:
-        return capture("candidate", plays, plan, fresh)
+        return capture(CANDIDATE, plays, plan, fresh)
     except torch.OutOfMemoryError as error:
         raise LabError("there is no memory left to time in") from error
     except RuntimeError as error:
@@ -143,14 +156,19 @@ def _judge_outputs(op: OpSpec, take: Take, bound: Bound, notes: dict[str, None])
 
 
 def _measurement(
-    track: Track, device: Device, mine: Summary, times: Mapping[str, float]
+    track: Track, device: Device, samples: Mapping[str, Sequence[float]]
 ) -> Measurement:
-    op, first = track.player.op, track.takes[0]
+    """The candidate's time, and how it stands to each baseline that it was raced against."""
+    op, first, mine = track.player.op, track.takes[0], samples[CANDIDATE]
     cost = op.cost(first.at, counted(op, draw(op, first.at, first.case, track.player.device)))
-    least = possible(mine.low, cost, device)
+    told, margin = summary(mine), device.margin(summary(mine).middle)
+    least = possible(told.low, cost, device)
+    rivals = {name: theirs for name, theirs in samples.items() if name != CANDIDATE}
     return Measurement(
-        first.at, mine.middle, mine.low, mine.high, least.time_us, least.bound, baselines=times
-    )
+        first.at, told.middle, told.low, told.high, least.time_us, least.bound,
+        baselines={name: summary(theirs).middle for name, theirs in rivals.items()},
+        versus={name: versus(mine, theirs, margin) for name, theirs in rivals.items()},
+    )  # fmt: skip
 
 
 def counted(op: OpSpec, inputs: Inputs) -> dict[str, int]:

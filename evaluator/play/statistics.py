@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, exp, log
 from statistics import median
+
+import torch
 
 from evaluator.errors import CandidateError
 from kernel_library.device import Device, Floor, floor
 from kernel_library.spec import Cost
+from kernel_library.verdict import Outcome, Versus
 
 #: Distinct input and output sets exceed this many times the L2.
 ROTATE = 5
@@ -22,6 +25,9 @@ SHARE = 0.4
 #: Faster than this share of the datasheet's own time is a fault, not a record.
 IMPOSSIBLE = 0.9
 ROUNDS = (10, 120)
+#: Two rounds, there and back: what a drift falls on alike.
+BLOCK = 2
+RESAMPLED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,35 @@ def possible(time_us: float, cost: Cost, device: Device) -> Floor:
     return floor(cost, device.measured)
 
 
-def noise(pairs: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """The A/A spread by size class: how far apart two medians of one kernel are, as a share."""
-    return {name: max(medians) / min(medians) - 1 for name, medians in pairs.items()}
+def versus(mine: Sequence[float], theirs: Sequence[float], margin: float) -> Versus:
+    """How much faster the first arm of a race is, from samples of the same rounds.
+
+    The interval is the 2.5-97.5 % range of the median log ratio over blocks, resampled with
+    replacement (percentile bootstrap). A win's lower end is beyond the margin, a loss's upper end
+    below it; all else is a tie.
+    """
+    ratios = torch.tensor(
+        [
+            log(sum(theirs[i : i + BLOCK]) / sum(mine[i : i + BLOCK]))
+            for i in range(0, min(len(mine), len(theirs)) // BLOCK * BLOCK, BLOCK)
+        ],
+        dtype=torch.float64,
+    )
+    random = torch.Generator().manual_seed(0)
+    picks = torch.randint(len(ratios), (RESAMPLED, len(ratios)), generator=random)
+    medians = ratios[picks].quantile(0.5, dim=1)
+    low, high = (exp(float(medians.quantile(q))) for q in (0.025, 0.975))
+    return Versus(low, high, outcome(low, high, margin))
+
+
+def outcome(low: float, high: float, margin: float) -> Outcome:
+    """What an interval of a speed-up says, where a share of `margin` is no difference."""
+    if low > 1 + margin:
+        return "win"
+    return "loss" if high < 1 / (1 + margin) else "tie"
+
+
+def noise(races: Sequence[Sequence[Sequence[float]]]) -> float:
+    """The A/A spread: the largest share by which the medians of one kernel's two arms differed."""
+    pairs = [[median(samples) for samples in race] for race in races]
+    return max(max(pair) / min(pair) - 1 for pair in pairs)

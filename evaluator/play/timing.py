@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -11,18 +11,24 @@ import torch
 
 from evaluator.play import cuda
 from evaluator.play.player import blamed, finish
-from evaluator.play.statistics import Plan, order, rounds
+from evaluator.play.statistics import BLOCK, Plan, order, rounds
+from evaluator.play.throttle import watch
 
 Act = Callable[[], object]
 #: The flush is this many times the L2: a line that was there before it is there no more.
 FLUSH = 2.5
 #: What a sample costs beside its calls, in microseconds: flush, events, launches.
 OVERHEAD_US = 90.0
-#: How long to run the measured work before measuring, in seconds: clocks settle.
-WARM_S = 0.15
-#: Samples that are under way at a time, so that the host stays ahead of the device.
-BLOCK = 16
-#: How long a block may take: a slow baseline on many sets, after the candidate has run once.
+#: How long to run the measured work before measuring, as a share of the time for measuring, and in
+#: seconds at least: clocks settle.
+WARM, LEAST_WARM_S = 0.15, 0.03
+#: Samples that are under way at a time, at least, so that the host stays ahead of the device.
+AHEAD = 16
+#: A race with fewer rounds than this at a free clock takes those at a throttled one as well.
+LEAST_ROUNDS = 8
+#: What is told where the clock cannot be watched.
+UNWATCHED = "the clock was not watched for throttling: NVML does not answer for this device"
+#: How long samples under way may take: a slow baseline on many sets, after the candidate ran once.
 PATIENCE_S = 120.0
 
 
@@ -71,15 +77,35 @@ def _graphs(
     return tuple(graphs), tuple(kept)
 
 
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """A race: the samples of each arm in microseconds a call, one a round, the same rounds for all.
+
+    `notes` say what should be known of the clock that they were taken at.
+    """
+
+    samples: tuple[tuple[float, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Samples that were under way together, by arm, and what held the clock down meanwhile."""
+
+    samples: tuple[tuple[float, ...], ...]
+    held: str
+
+
 class Clock:
     """Times arms on one device, from a cold L2."""
 
     def __init__(self, device: torch.device, l2_bytes: int) -> None:
-        self.device = device
+        self.device, self.l2_bytes = device, l2_bytes
         self._flush = torch.zeros(int(FLUSH * l2_bytes) // 4, device=device)
         self._read = torch.zeros((), device=device)
+        self._watch = watch(device)
 
-    def warm(self, arms: Sequence[Arm], seconds: float = WARM_S) -> None:
+    def warm(self, arms: Sequence[Arm], seconds: float) -> None:
         """Run the arms in turn for a while."""
         until = perf_counter() + seconds
         while perf_counter() < until:
@@ -89,25 +115,36 @@ class Clock:
                     graph.replay()
             self._wait(arms)
 
-    def samples(self, arms: Sequence[Arm], turns: Sequence[int]) -> list[list[float]]:
-        """Microseconds a call, for each arm the samples it had in these turns, in order."""
-        found: list[list[float]] = [[] for _ in arms]
-        seen = [itertools.count() for _ in arms]
-        for first in range(0, len(turns), BLOCK):
-            blamed("the candidate", cuda.reset_persisting_l2)
-            block = turns[first : first + BLOCK]
-            marks = [self._sample(arms[turn], next(seen[turn])) for turn in block]
-            self._wait(arms)
-            for turn, (start, end) in zip(block, marks, strict=True):
-                found[turn].append(start.elapsed_time(end) * 1e3 / arms[turn].calls)
-        return found
+    def samples(self, arm: Arm, count: int) -> list[float]:
+        """Microseconds a call, of an arm alone."""
+        return [us for batch in self._batches([arm], count) for us in batch.samples[0]]
 
-    def race(self, arms: Sequence[Arm], budget_s: float) -> list[list[float]]:
-        """Samples of all arms in interleaved ABBA blocks, about as many as the budget allows."""
-        self.warm(arms)
-        first = self.samples(arms, order(len(arms), 2))
+    def race(self, arms: Sequence[Arm], budget_s: float) -> Heat:
+        """Samples of all arms in interleaved ABBA blocks, about as many as the budget allows.
+
+        What was taken while the clock was held down is dropped, for all arms.
+        """
+        self.warm(arms, max(LEAST_WARM_S, WARM * budget_s))
+        first = next(self._batches(arms, BLOCK)).samples
         each = [min(s) * arm.calls + OVERHEAD_US for s, arm in zip(first, arms, strict=True)]
-        return self.samples(arms, order(len(arms), rounds(budget_s * 1e6, each)))
+        heat = kept(list(self._batches(arms, rounds(budget_s * 1e6, each))))
+        return heat if self._watch else Heat(heat.samples, (*heat.notes, UNWATCHED))
+
+    def _batches(self, arms: Sequence[Arm], count: int) -> Iterator[_Batch]:
+        """So many rounds over the arms, there and back, whole blocks at a time."""
+        seen = [itertools.count() for _ in arms]
+        size = BLOCK * -(-AHEAD // (BLOCK * len(arms)))
+        for first in range(0, count, size):
+            blamed("the candidate", cuda.reset_persisting_l2)
+            turns = order(len(arms), min(size, count - first))
+            marks = [self._sample(arms[turn], next(seen[turn])) for turn in turns]
+            # read while the samples are under way: an idle device says nothing
+            held = self._watch() if self._watch else ""
+            self._wait(arms)
+            found: list[list[float]] = [[] for _ in arms]
+            for turn, (start, end) in zip(turns, marks, strict=True):
+                found[turn].append(start.elapsed_time(end) * 1e3 / arms[turn].calls)
+            yield _Batch(tuple(map(tuple, found)), held)
 
     def _sample(self, arm: Arm, number: int) -> tuple[torch.cuda.Event, torch.cuda.Event]:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
@@ -124,6 +161,20 @@ class Clock:
 
     def _wait(self, arms: Sequence[Arm]) -> None:
         finish([arms[0].name], self.device, PATIENCE_S)
+
+
+def kept(batches: Sequence[_Batch]) -> Heat:
+    """The samples that were taken at a free clock; all of them where those are too few."""
+    free = [batch for batch in batches if not batch.held]
+    few = sum(len(batch.samples[0]) for batch in free) < LEAST_ROUNDS
+    used = batches if few else free
+    arms = zip(*(batch.samples for batch in used), strict=True)
+    samples = tuple(tuple(us for part in arm for us in part) for arm in arms)
+    reasons = ", ".join({batch.held: None for batch in batches if batch.held})
+    if not reasons:
+        return Heat(samples)
+    did = "were kept, for too few others remain" if few else "were left out, for all arms"
+    return Heat(samples, (f"samples taken while the clock was held down ({reasons}) {did}",))
 
 
 def _freshen(arm: Arm, group: int) -> None:

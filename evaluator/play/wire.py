@@ -39,16 +39,27 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """How thoroughly to time: baselines to race (see `baselines.BASELINES`), seconds to measure."""
+
+    arms: tuple[str, ...] = ()
+    seconds: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
-    """What a player process is to do. Times need the device's ceilings, and arms to race."""
+    """What a player process is to do, and in which folder the locks of its GPU are (see `Turns`).
+
+    Times need the device's ceilings.
+    """
 
     mode: Literal["check", "time"]
     op: OpSpec
     sent: tuple[Sent, ...]
     binaries: Mapping[str, bytes] = field(repr=False)
+    turns: str
     device: Device | None = None
-    arms: tuple[str, ...] = ()
-    seconds: float = 1.0
+    pace: Pace = Pace()
 
     def takes(self) -> tuple[Take, ...]:
         """The takes with their binaries again."""
