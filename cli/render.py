@@ -47,14 +47,24 @@ def times(measured: Iterable[Measurement]) -> Table:
     table = Table("workload", "time µs", "20–80 %", "floor µs", "bound", "of roofline", *names)
     for m in rows:
         spread = f"{m.low_us:.1f}–{m.high_us:.1f}"
-        others = [
-            f"{m.baselines[n]:.1f} ({m.speedup(n):.2f}x)" if n in m.baselines else "" for n in names
-        ]
+        others = [beside(m, n) if n in m.baselines else "" for n in names]
         share = f"{m.of_roofline:.0%}"
         table.add_row(
             str(m.at), f"{m.time_us:.1f}", spread, f"{m.floor_us:.1f}", m.bound, share, *others
         )
     return table
+
+
+def beside(m: Measurement, name: str) -> str:
+    """A baseline's time, how many times faster the kernel is, and whether that is a difference."""
+    told = f"{m.baselines[name]:.1f} ({m.speedup(name):.2f}x)"
+    match m.versus[name].outcome:
+        case "win":
+            return told
+        case "tie":
+            return f"[dim]{told} tie[/]"
+        case "loss":
+            return f"[bold red]{told} loss[/]"
 
 
 def errors(verdict: Passed) -> Table:

@@ -24,6 +24,7 @@ from kernel_library.verdict import (
     Passed,
     Record,
     Rejected,
+    Versus,
 )
 
 SETTINGS = ApiSettings(poll_seconds=0.05)
@@ -105,7 +106,10 @@ def checked(*workloads: Workload) -> tuple[Checked, ...]:
 
 def measured(at: Workload, time_us: float) -> Measurement:
     baselines = {"eager": 47.4, "compile": 42.1}
-    return Measurement(at, time_us, time_us * 0.99, time_us * 1.02, 31.4, "memory", baselines)
+    versus = {"eager": Versus(1.2, 1.3, "win"), "compile": Versus(0.99, 1.01, "tie")}
+    return Measurement(
+        at, time_us, time_us * 0.99, time_us * 1.02, 31.4, "memory", baselines, versus
+    )
 
 
 def timed(*times_us: float, record: Record = REPLAYED) -> Passed:
