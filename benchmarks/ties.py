@@ -18,6 +18,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from evaluator.calibrate import SIZES, calibrate, same_twice
+from evaluator.errors import LabError
 from evaluator.play.job import gpu
 from evaluator.play.statistics import versus
 from evaluator.play.timing import Clock
@@ -48,7 +49,10 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=0.1)
     asked = parser.parse_args()
-    device = known_device(Settings().device_path) or calibrate()
+    try:
+        device = known_device(Settings().device_path) or calibrate()
+    except LabError as error:
+        sys.exit(str(error))
     clock = Clock(gpu(), device.l2_bytes)
     rows = [row(clock, device, size, asked.trials, asked.seconds) for size in SIZES]
     versions = " ".join(f"{name} {v}" for name, v in device.versions.items())
