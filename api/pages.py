@@ -143,7 +143,7 @@ def kernel(
 def export(store: TheStore, form: Form) -> Response:
     """Have the chosen kernels built into a package."""
     asked = export_of(form)
-    check_export(asked, [kernel.name for kernel in store.kernels()])
+    check_export(asked, store.kernels())
     job, _ = store.submit("export", asked.package, asked.model_dump())
     return RedirectResponse(f"/jobs/{job.id}", 303)
 

@@ -32,6 +32,7 @@ TYPES: Mapping[str, tuple[int, str]] = {
     "not-found": (404, "There is no such thing"),
     "method-not-allowed": (405, "That cannot be done to this resource"),
     "not-acceptable": (409, "The candidate cannot be decided that way"),
+    "in-quarantine": (409, "The kernel was judged again, and rejected"),
     "not-ready": (409, "The artifact is not built"),
     "stale": (412, "It has changed since it was read"),
     "too-large": (413, "The body is too large"),

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from api.problems import Problem
 from api.settings import ApiSettings
 from kernel_library.export.names import ExportError, check_package
+from kernel_library.store.views import KernelView, in_quarantine
 
 
 class Asked(BaseModel):
@@ -71,11 +72,14 @@ class ExportAsked(Asked):
     format: Literal["wheel"] = "wheel"
 
 
-def check_export(asked: ExportAsked, library: Collection[str]) -> None:
-    """Raises a `Problem` where a package may not be called that, or a kernel is not there."""
-    missing = sorted(set(asked.kernels) - set(library))
+def check_export(asked: ExportAsked, library: Collection[KernelView]) -> None:
+    """Raises a `Problem` where a package may not be called that, or a kernel may not be had."""
+    missing = sorted(set(asked.kernels) - {kernel.name for kernel in library})
     if missing:
         raise Problem("unknown-kernel", f"Not in the library: {', '.join(missing)}.")
+    barred = [in_quarantine(k) for k in library if k.name in asked.kernels and k.quarantine]
+    if barred:
+        raise Problem("in-quarantine", f"{'; '.join(barred)}.")
     try:
         check_package(asked.package)
     except ExportError as error:

@@ -15,6 +15,7 @@ from kernel_library.store.views import (
     EventView,
     JobView,
     KernelView,
+    Quarantine,
     ReviewView,
     WorkerView,
 )
@@ -166,6 +167,7 @@ class KernelSummary(Resource):
     backward: str | None
     of_roofline: float | None
     judged: bool
+    quarantine: Quarantine | None
     note: str
     at: datetime
 
@@ -180,6 +182,7 @@ class KernelSummary(Resource):
             backward=kernel.backward,
             of_roofline=of_roofline(kernel.verdict) if kernel.verdict else None,
             judged=kernel.verdict is not None,
+            quarantine=kernel.quarantine,
             note=kernel.note,
             at=kernel.at,
         )

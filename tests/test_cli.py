@@ -24,7 +24,8 @@ from kernel_library.verdict import Passed, Rejected
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = ["doctor", "calibrate", "check", "bench", "optimize", "serve", "worker", "submit"]
-COMMANDS += ["export", "library", "library list", "library show", "redteam", "scoreboard"]
+COMMANDS += ["export", "library", "library list", "library show", "library verify"]
+COMMANDS += ["redteam", "scoreboard"]
 
 
 @pytest.fixture

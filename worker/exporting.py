@@ -9,7 +9,7 @@ from evaluator.errors import ProblemError
 from kernel_library.export import Exported, ExportError, Review, build_wheel
 from kernel_library.store import Store
 from kernel_library.store.errors import NotFound
-from kernel_library.store.views import JobView, KernelView, Lease
+from kernel_library.store.views import JobView, KernelView, Lease, in_quarantine
 
 VERSION = "0.1.0"
 
@@ -29,9 +29,14 @@ def perform_export(lease: Lease, job: JobView, store: Store) -> None:
 
 
 def exported(store: Store, name: str) -> Exported:
-    """A kernel of the library as it is exported, its gradient with it. Raises ProblemError."""
+    """A kernel of the library as it is exported, its gradient with it.
+
+    Raises ProblemError for one that is not there, or in quarantine.
+    """
     try:
         kernel = store.kernel(name)
+        if kernel.quarantine:
+            raise ProblemError(in_quarantine(kernel), "kernels")
         backward = exported(store, kernel.backward) if kernel.backward else None
     except NotFound as error:
         raise ProblemError(str(error), "kernels") from error

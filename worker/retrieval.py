@@ -83,9 +83,12 @@ def seed_kernels(device: Device | None) -> Iterator[Known]:
 
 
 def known_kernels(store: Store, device: Device | None) -> tuple[Known, ...]:
-    """The seeds, then what people have accepted."""
-    accepted = [k for k in store.kernels() if k.origin == "job"]
-    return (*seed_kernels(device), *(Known(k.op, k.candidate) for k in accepted))
+    """The seeds, then what people have accepted; none that is in quarantine."""
+    kernels = store.kernels()
+    barred = {k.name for k in kernels if k.origin == "seed" and k.quarantine}
+    accepted = [k for k in kernels if k.origin == "job" and not k.quarantine]
+    fit = [seed for seed in seed_kernels(device) if seed.op.name not in barred]
+    return (*fit, *(Known(k.op, k.candidate) for k in accepted))
 
 
 def translated(space: Space, match: Match) -> Space:

@@ -22,7 +22,7 @@ def submit(
     asked: ExportAsked, response: Response, store: TheStore, key: Key = None
 ) -> ExportResource:
     """Have a package built. What cannot be is refused here, not found out later."""
-    check_export(asked, [kernel.name for kernel in store.kernels()])
+    check_export(asked, store.kernels())
     job, replayed = store.submit("export", asked.package, asked.model_dump(), key=key)
     accept(response, f"/v1/exports/{job.id}", replayed)
     return ExportResource.of(job)

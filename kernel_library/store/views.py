@@ -117,6 +117,17 @@ class KernelView:
     quarantine: Quarantine | None = None
 
 
+def in_quarantine(kernel: KernelView) -> str:
+    """Why a kernel that is in quarantine cannot be had, and what to do; nothing for another."""
+    if kernel.quarantine is None:
+        return ""
+    return (
+        f"{kernel.name} is in quarantine since {kernel.quarantine.at:%Y-%m-%d}"
+        f" ({kernel.quarantine.reason}): accept a better version,"
+        f" or lift it with `kernelwright library verify {kernel.name}` once it passes"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerView:
     """A worker's last sign of life, and the job that it was doing."""
