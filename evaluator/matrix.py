@@ -66,21 +66,18 @@ def matrix(
     budget: Budget,
     *,
     hints: Iterable[int] = (),
-    empty: bool = False,
 ) -> list[Point]:
     """What to judge on, public workloads first; `hints` are tile sizes that the source hides.
 
-    Plain cases for all; then each layout and each value class once, spread over the workloads, and
-    a repeat for each setting. With `empty`, an axis of size zero where the constraints allow it.
+    Plain cases for all, an empty axis where the contract says that it may be (`M >= 0`); then each
+    layout and each value class once, spread over the workloads, and a repeat for each setting.
     """
     random = Random(f"matrix {secret} {op.name}")
     shown = _public(op, budget)
     edges = sorted({*constants(source), *(n for n in hints if n > 0)})
     hidden = list(_hidden(op, edges, random, budget))
-    if empty:
-        hidden += _empty(op, shown[0])
     plain = [(at, _plain(random, n)) for n in range(budget.seeds) for at in shown]
-    plain += [(at, _plain(random, n)) for n, at in enumerate(hidden)]
+    plain += [(at, _plain(random, n)) for n, at in enumerate([*hidden, *_empty(op, shown[0])])]
     largest = sorted(shown, key=lambda at: -size_of(op, at))
     firsts = [next(at for at in largest if _setting(at) == s) for s in _distinct(shown)]
     # one right after the other, so that one process meets the same sizes with other contents
@@ -254,9 +251,10 @@ def _fits(op: OpSpec, at: Workload, budget: Budget) -> bool:
 
 
 def _empty(op: OpSpec, base: Workload) -> list[Workload]:
-    """The workload with each free axis at zero in turn, where that is legal."""
-    none = [replace(base, dims={**base.dims, a: 0}) for a in free_axes(op) if base.dims[a] != 0]
-    return [at for at in none if isinstance(at.dims, dict) and op.is_legal(at)]
+    """The workload with each axis at zero in turn that the contract says may be."""
+    none = [a for a in free_axes(op) if f"{a} >= 0" in op.constraints]
+    made = [replace(base, dims={**base.dims, a: 0}, role="check") for a in none]
+    return [at for at in made if op.is_legal(at)]
 
 
 def _bent(

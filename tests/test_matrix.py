@@ -1,5 +1,7 @@
 """A candidate is judged at the public workloads and at hidden ones that a secret decides."""
 
+from dataclasses import replace
+
 import pytest
 
 from evaluator.compare import Errors
@@ -129,10 +131,12 @@ def test_a_list_argument_keeps_its_length_and_gets_unequal_sizes():
     assert any(len(set(at.dims["S"])) == 2 for at in hidden)
 
 
-def test_empty_axes_come_only_when_asked_for():
+def test_an_axis_is_empty_where_the_contract_says_that_it_may_be():
     assert all(0 not in at.dims.values() for at, _ in matrix(ROWS, "", 3, REPLAYED))
-    points = matrix(ROWS, "", 3, REPLAYED, empty=True)
-    assert {a for at, _ in points for a, n in at.dims.items() if n == 0} == {"M", "N"}
+    op = replace(ROWS, constraints=(*ROWS.constraints, "M >= 0"))
+    points = matrix(op, "", 3, REPLAYED)
+    assert {a for at, _ in points for a, n in at.dims.items() if n == 0} == {"M"}
+    assert {case.layout for at, case in points if 0 in at.dims.values()} == {"contiguous"}
 
 
 def test_an_op_of_one_size_and_no_float_is_judged_at_that_size():

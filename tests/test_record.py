@@ -1,5 +1,6 @@
 """Launches are written down for sm_90 on any machine, by a real recorder in a real sandbox."""
 
+import json
 from dataclasses import replace
 
 import launchers
@@ -147,3 +148,22 @@ def test_a_forged_answer_is_not_believed(zygote):
     for body in (b"", b"[]", b'[{"tapes": [], "binaries": {}}]', b'{"kind": "passed"}'):
         with pytest.raises(CandidateError, match="tampered"):
             record(OP, candidate(launchers.PLAIN), [(AT, CASE)], lambda *_, body=body: Done(body))
+
+
+def test_an_output_in_no_buffer_is_a_forgery(zygote):
+    def forging(job, request, seconds):
+        done = zygote(job, request, seconds)
+        answer = json.loads(done.body)
+        answer[0]["tapes"][0]["outputs"][0]["buffer"] = 99
+        return Done(json.dumps(answer).encode())
+
+    with pytest.raises(CandidateError, match="tampered"):
+        record(OP, candidate(launchers.PLAIN), [(AT, CASE)], forging)
+
+
+def test_an_empty_output_needs_no_launch(zygote):
+    source = launchers.body("if x.numel() == 0: return torch.empty_like(x)")
+    empty = replace(AT, dims={"M": 0, "N": 64})
+    recordings = record(OP, candidate(source), [(empty, CASE), (AT, CASE)], zygote)
+    assert [len(one.tape.launches) for one in recordings] == [0, 1]
+    assert recordings[0].tape.buffers[recordings[0].tape.outputs[0].buffer].bytes == 0

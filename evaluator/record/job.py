@@ -76,10 +76,12 @@ def _record(entry: Any, point: Any, tape: Tape, asked: Asked) -> written.Tape:  
         raise TapeError("the entry returned something that is no tensor")
     used = {s.binary for s in tape.steps if isinstance(s, written.Launch)}
     target = f"sm_{asked.arch}"
+    # an output that nothing has touched is first seen here
+    views = tuple(MEMORY.view(t) for t in outputs)
     return written.Tape(
         buffers=tuple(MEMORY.buffers),
         steps=tuple(tape.steps),
-        outputs=tuple(MEMORY.view(t) for t in outputs),
+        outputs=views,
         kernels=tuple(kernel_facts(tape.compiled[digest], target) for digest in sorted(used)),
         target=target,
         triton=triton.__version__,

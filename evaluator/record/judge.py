@@ -143,6 +143,8 @@ def _check(op: OpSpec, at: Workload, tape: Tape) -> None:
             told = f"{name} is {view.dtype} {list(view.shape)}, not {dtype} {list(shape)}"
             hidden = f"{name} has a wrong shape or dtype at some sizes"
             raise CandidateError("record", told if public else hidden, public)
+        if not 0 <= view.buffer < len(tape.buffers):
+            raise CandidateError("record", "the recorder's answer was tampered with")
         if tape.buffers[view.buffer].role == "input":
             raise CandidateError("record", f"{name} shares memory with an input", public)
 
