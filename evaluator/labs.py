@@ -36,7 +36,7 @@ from kernel_library.device import Device
 from kernel_library.graph import Graph
 from kernel_library.spec import OpSpec, Workload
 from kernel_library.tape import Recording
-from kernel_library.verdict import Checked, Record, SandboxLevel
+from kernel_library.verdict import Checked, Mechanism, Record, SandboxLevel
 
 #: What a machine without a GPU compiles for: Hopper.
 DEFAULT_ARCH = 90
@@ -57,6 +57,7 @@ class Rooms:
     player: Isolate
     level: SandboxLevel
     turns: Turns
+    confinement: tuple[Mechanism, ...] = ()
     seats: BoundedSemaphore = field(default_factory=lambda: BoundedSemaphore(PLAYERS))
 
 
@@ -73,7 +74,9 @@ def open_rooms(turns: Path | None = None) -> Iterator[Rooms]:
         interpreter = stack.enter_context(Zygote(INTERPRETER, {"TRITON_INTERPRET": "1"}))
         quiet = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
         player = stack.enter_context(Zygote(PLAYER, quiet, confined=False))
-        yield Rooms(recorder, interpreter, player, recorder.level, Turns(folder))
+        yield Rooms(
+            recorder, interpreter, player, recorder.level, Turns(folder), recorder.walls
+        )  # fmt: skip
 
 
 class Tapes:
@@ -132,7 +135,7 @@ def interpreted_lab(rooms: Rooms, secret: int | None = None) -> Lab:
 
     told = Record(
         "interpreted", rooms.level, versions=versions(), checks=_checks(INTERPRETED),
-        layouts=LAYOUTS,
+        layouts=LAYOUTS, confinement=rooms.confinement,
     )  # fmt: skip
     return _lab(told, secret, INTERPRETED, tapes, run, lambda op, points, recordings: ((), ()))
 
@@ -161,7 +164,7 @@ def replayed_lab(rooms: Rooms, device: Device, pace: Pace, secret: int | None = 
     told = Record(
         "replayed", rooms.level, device=device.name,
         versions={**versions(), **device.versions}, checks=_checks(REPLAYED),
-        layouts=LAYOUTS,
+        layouts=LAYOUTS, confinement=rooms.confinement,
     )  # fmt: skip
     return _lab(told, secret, REPLAYED, tapes, run, measure)
 

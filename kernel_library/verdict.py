@@ -17,6 +17,8 @@ Stage = Literal[
 Evidence = Literal["interpreted", "replayed"]
 #: What stood between the candidate's Python and the host.
 SandboxLevel = Literal["none", "rlimits", "namespaces"]
+#: A wall of that sandbox, each tried on the host before a child is said to be within it.
+Mechanism = Literal["namespaces", "seccomp", "landlock", "cgroup", "rlimits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ class Record:
     """How a verdict came about: enough to say what it is worth, and to judge again.
 
     `layouts` are the memory layouts of inputs that were tried: an exported kernel gets no other.
+    `confinement` lists what the candidate's Python ran within, for `sandbox` is only a level.
     """
 
     evidence: Evidence
@@ -106,6 +109,7 @@ class Record:
     checks: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     layouts: tuple[str, ...] = ()
+    confinement: tuple[Mechanism, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

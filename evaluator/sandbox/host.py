@@ -11,16 +11,22 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
 from tempfile import TemporaryDirectory
 
 from evaluator.errors import LabError
 from evaluator.isolate import Died, Done
-from evaluator.sandbox.bubblewrap import bare, bubblewrap, inherited, sandbox_level
+from evaluator.sandbox.bubblewrap import bare, bubblewrap, inherited
+from evaluator.sandbox.cgroup import open_groups
+from evaluator.sandbox.confine import PRIVATE
+from evaluator.sandbox.found import PROBE, Finding, look
 from evaluator.sandbox.pipes import GRACE_SECONDS, Pipes
-from kernel_library.verdict import SandboxLevel
+from kernel_library.verdict import Mechanism, SandboxLevel
 
 START_SECONDS = 120.0
+PROBE_SECONDS = 30.0
 
 
 #: torch imports its compiler at the first call through a subclass, which takes two seconds.
@@ -32,7 +38,8 @@ class Zygote:
 
     A confined zygote lives in bubblewrap with nothing of the host's but the interpreter, the
     libraries and this package, read-only; no network; no environment; and each of its children
-    has namespaces of its own beside. An open one (`confined=False`) is for the player, whose
+    has namespaces of its own beside, within all other walls that this host allows (`findings`). An
+    open one (`confined=False`) is for the player, whose
     Python is ours and who needs the GPU. `Zygote` is safe to share between threads.
     """
 
@@ -42,10 +49,12 @@ class Zygote:
         env: Mapping[str, str] | None = None,
         *,
         confined: bool = True,
-        level: SandboxLevel | None = None,
+        walls: Sequence[Mechanism] | None = None,
     ) -> None:
-        self.level: SandboxLevel = (level or sandbox_level()) if confined else "none"
-        self._preload, self._env, self._confined = preload, dict(env or {}), confined
+        within = confinement() if walls is None else tuple(walls)
+        self.walls: tuple[Mechanism, ...] = within if confined else ()
+        self.level = level_of(self.walls)
+        self._preload, self._env = preload, dict(env or {})
         self._lock, self._ids = threading.Lock(), itertools.count(1)
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -54,23 +63,34 @@ class Zygote:
         self._folder = (
             TemporaryDirectory(prefix="kernelwright-") if self.level == "rlimits" else None
         )
+        self._groups = open_groups() if "cgroup" in self.walls else None
 
     def __call__(self, job: str, request: bytes, seconds: float) -> Done | Died:
         """Run the job for at most so many seconds. Raises LabError if the zygote is lost."""
         number = next(self._ids)
-        limit = int(4 * seconds) + 60 if self._confined else 0
-        pipes = Pipes(request)
-        try:
-            line = {"id": number, "job": job, "limit": limit}
-            self._send(json.dumps(line).encode() + b"\n", pipes.theirs)
-        finally:
-            pipes.close_theirs()
-        try:
-            return pipes.read(time.monotonic() + seconds, lambda: self._kill(number))
-        except EOFError as error:
-            raise LabError(f"the zygote died while it ran a job: {self._words()}") from error
-        finally:
-            pipes.close()
+        limit = int(4 * seconds) + 60
+        with self._group() as group:
+            pipes = Pipes(request)
+            try:
+                line = {"id": number, "job": job, "limit": limit}
+                self._send(json.dumps(line).encode() + b"\n", [*pipes.theirs, *group])
+            finally:
+                pipes.close_theirs()
+            try:
+                return pipes.read(time.monotonic() + seconds, lambda: self._kill(number))
+            except EOFError as error:
+                raise LabError(f"the zygote died while it ran a job: {self._words()}") from error
+            finally:
+                pipes.close()
+
+    @contextmanager
+    def _group(self) -> Iterator[list[int]]:
+        """The way into a cgroup for one child, where there are any."""
+        if self._groups is None:
+            yield []
+        else:
+            with self._groups.one() as entrance:
+                yield [entrance]
 
     def close(self) -> None:
         """End the zygote and all its children."""
@@ -78,6 +98,8 @@ class Zygote:
             self._end()
             if self._folder:
                 self._folder.cleanup()
+            if self._groups:
+                self._groups.close()
 
     def __enter__(self) -> Zygote:
         return self
@@ -116,17 +138,15 @@ class Zygote:
             return self._control
         self._end()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        how = "confined" if self.level == "namespaces" else "open"
         command = [sys.executable, "-P", "-m", "evaluator.sandbox.zygote", str(theirs.fileno())]
-        command += [",".join(self._preload), how]
-        if self.level == "namespaces":
-            command = [*bubblewrap(self._env), *command]
-            environment = dict[str, str]()
-        else:
-            folder = (
-                {"HOME": self._folder.name, "TMPDIR": self._folder.name} if self._folder else {}
-            )
-            environment = bare(self._env | folder) if self._confined else inherited(self._env)
+        command += [",".join(self._preload), ",".join(self.walls)]
+        match self.level:
+            case "namespaces":
+                command, environment = [*bubblewrap(self._env), *command], {}
+            case "rlimits":
+                environment = bare(self._env, self._folder.name if self._folder else PRIVATE)
+            case "none":
+                environment = inherited(self._env)
         self._process = subprocess.Popen(
             command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -156,3 +176,29 @@ def _drain(process: subprocess.Popen[bytes], said: deque[str]) -> None:
         with process.stderr:
             while chunk := os.read(process.stderr.fileno(), 4096):
                 said.append(chunk.decode(errors="replace"))
+
+
+@lru_cache(maxsize=1)
+def findings() -> tuple[Finding, ...]:
+    """What this host lets us confine a child by, tried once. Raises LabError for nothing at all."""
+    return look(_probe)
+
+
+def confinement() -> tuple[Mechanism, ...]:
+    """The walls that stand on this host, and so around each child of a confined zygote."""
+    return tuple(finding.name for finding in findings() if finding.there)
+
+
+def sandbox_level() -> SandboxLevel:
+    """The level that a confined zygote has on this host."""
+    return level_of(confinement())
+
+
+def level_of(walls: Sequence[Mechanism]) -> SandboxLevel:
+    """The word for what these walls are worth."""
+    return "namespaces" if "namespaces" in walls else "rlimits" if walls else "none"
+
+
+def _probe(walls: Sequence[Mechanism]) -> Done | Died:
+    with Zygote((), walls=walls) as zygote:
+        return zygote(PROBE, b"", PROBE_SECONDS)
