@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from cli.exits import USAGE, err, exits, fail, out
 from cli.exits import settings as read_settings
@@ -23,7 +23,8 @@ def doctor(json: Json = False) -> None:
             data=[{"what": w, "ok": ok, "found": f, "remedy": r} for w, ok, f, r in found]
         )
         return
-    table = Table("", "what", "found", "to do", show_lines=False)
+    # a command that is cut short cannot be typed
+    table = Table("", "what", "found", Column("to do", overflow="fold"), show_lines=False)
     for what, ok, told, remedy in found:
         table.add_row("[green]✓[/]" if ok else "[yellow]–[/]", what, told, "" if ok else remedy)
     out.print(table)
@@ -33,7 +34,7 @@ def _findings() -> Iterator[tuple[str, bool, str, str]]:
     import torch
     import triton
 
-    from evaluator.sandbox import sandbox_level
+    from evaluator.sandbox import findings, sandbox_level
     from worker.judging import has_gpu, known_device
 
     settings = read_settings()
@@ -45,8 +46,11 @@ def _findings() -> Iterator[tuple[str, bool, str, str]]:
         told = f"{device.measured.bandwidth_gbs:.0f} GB/s" if device else "not measured"
         yield "ceilings", device is not None, told, "run `kernelwright calibrate`"
     level = sandbox_level()
-    remedy = "allow unprivileged user namespaces, or run as root: nothing is accepted below that"
+    remedy = "nothing is accepted into the library below namespaces"
     yield "sandbox", level == "namespaces", level, remedy
+    for wall in findings():
+        told = wall.why if wall.there else f"missing ({wall.refusal}): {wall.why}"
+        yield f"sandbox: {wall.name}", wall.there, told, wall.remedy
     yield "compilers", True, f"torch {torch.__version__}, triton {triton.__version__}", ""
     store = settings.store()
     try:

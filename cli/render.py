@@ -84,4 +84,6 @@ def evidence(record: Record) -> str:
     versions = ", ".join(
         f"{k} {v}" for k, v in record.versions.items() if k in ("torch", "triton", "driver")
     )
-    return f"evidence: {record.evidence}{device}; {compiled}; sandbox: {record.sandbox}; {versions}"
+    within = f" ({', '.join(record.confinement)})" if record.confinement else ""
+    sandbox = f"sandbox: {record.sandbox}{within}"
+    return f"evidence: {record.evidence}{device}; {compiled}; {sandbox}; {versions}"
