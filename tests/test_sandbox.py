@@ -89,8 +89,9 @@ def test_a_bomb_is_contained_and_the_next_job_is_unaffected(zygote, job):
 
 
 def test_endless_output_is_cut(zygote):
-    done = zygote(f"{SELFTEST}:chatter", b"", 20)
-    assert isinstance(done, Done) and len(done.log) <= 4000
+    died = zygote(f"{SELFTEST}:chatter", b"", 2)
+    assert isinstance(died, Died) and died.how == "timeout"
+    assert died.text.startswith("chatter") and len(died.text) <= 4000
 
 
 def test_jobs_run_side_by_side(zygote):

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import socket
+import time
 from pathlib import Path
 
 _PR_SET_NAME = 15
@@ -109,8 +110,20 @@ def fill_disk(_: bytes) -> bytes:
     return b""
 
 
+def eat_in_sum(_: bytes) -> bytes:
+    """Take 1 GiB in each of eight processes, none of which is over its own limit."""
+    _confined()
+    for _child in range(8):
+        if os.fork() == 0:
+            eaten = bytearray(b"x") * (1 << 30)
+            time.sleep(30)
+            os._exit(len(eaten) == 0)
+    for _child in range(8):
+        os.wait()
+    return b"ate it all"
+
+
 def chatter(_: bytes) -> bytes:
-    """Print more than anybody would read."""
-    for _line in range(20_000):
+    """Print without end."""
+    while True:
         os.write(1, b"chatter " * 16)
-    return b""
