@@ -9,7 +9,8 @@ moves   reads x once, writes y once
 plan    a program keeps ROWS rows in registers from load to store, and either ends there or walks on
         (PROGRAMS on each SM, loads STAGES deep); longer rows are swept twice, the first time with
         a running max and sum in each lane, the second time backwards, mostly out of the caches;
-        STREAM asks L2 to let go of y (1) or x (2) first
+        STREAM asks L2 to let go of y (1) or x (2) first; what is known before a launch costs no
+        instruction: a row that fills its block (FULL) has no mask, a scale of 1 no product
 """
 
 import torch
@@ -56,8 +57,11 @@ def rows_sum_to_one(x: torch.Tensor, y: torch.Tensor, **_: object) -> bool:
 
 
 @triton.jit
-def _normalise(x, inside, scale):
-    z = tl.where(inside, x.to(tl.float32) * scale, -float("inf"))
+def _normalise(x, inside, scale, FULL: tl.constexpr, SCALED: tl.constexpr):
+    z = x.to(tl.float32)
+    if SCALED:
+        # what lies outside the row is -inf, and must stay so
+        z = z * scale if FULL else tl.where(inside, z * scale, -float("inf"))
     e = tl.exp(z - tl.max(z, axis=1, keep_dims=True))
     return e * (1.0 / tl.sum(e, axis=1, keep_dims=True))
 
@@ -65,26 +69,29 @@ def _normalise(x, inside, scale):
 @triton.jit
 def _softmax_rows(
     x_ptr, y_ptr, M, N, x_stride, y_stride, scale,
+    FULL: tl.constexpr, SCALED: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
     X_HINT: tl.constexpr, Y_HINT: tl.constexpr,
 ):  # fmt: skip
     col = tl.arange(0, BLOCK)[None, :]
     dtype: tl.constexpr = y_ptr.dtype.element_ty
+    # a block that is copied ahead of its use has zeros for free where it is masked
+    OUTSIDE: tl.constexpr = 0.0 if FULL else -float("inf")
     if STAGES == 0:
         row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-        inside = (row < M) & (col < N)
-        x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0, eviction_policy=X_HINT)
-        y = _normalise(x, col < N, scale).to(dtype)
+        inside = row < M if FULL else (row < M) & (col < N)
+        at = x_ptr + row * x_stride + col
+        x = tl.load(at, mask=inside, other=OUTSIDE, eviction_policy=X_HINT)
+        y = _normalise(x, col < N, scale, FULL, SCALED).to(dtype)
         tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=Y_HINT)
     else:
         step = tl.num_programs(0) * ROWS
         for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
             row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-            inside = (row < M) & (col < N)
-            x = tl.load(
-                x_ptr + row * x_stride + col, mask=inside, other=0.0, eviction_policy=X_HINT
-            )
-            y = _normalise(x, col < N, scale).to(dtype)
+            inside = row < M if FULL else (row < M) & (col < N)
+            at = x_ptr + row * x_stride + col
+            x = tl.load(at, mask=inside, other=OUTSIDE, eviction_policy=X_HINT)
+            y = _normalise(x, col < N, scale, FULL, SCALED).to(dtype)
             tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=Y_HINT)
 
 
@@ -144,7 +151,7 @@ def softmax(
     STAGES = min(STAGES, 1 + 163840 // (ROWS * BLOCK * x.element_size())) if PROGRAMS > 0 else 0
     _softmax_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
         x, y, M, N, x.stride(0), y.stride(0), scale,
-        ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES,
+        FULL=N == BLOCK, SCALED=scale != 1.0, ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES,
         X_HINT="evict_first" if STREAM == 2 else "", Y_HINT="evict_first" if STREAM == 1 else "",
         num_warps=num_warps,
     )  # fmt: skip
