@@ -22,6 +22,7 @@ def scoreboard(
     """Judge and time every seed beside every baseline, and write a page and its JSON."""
     import json
 
+    from evaluator.evaluate import evaluate
     from worker.judging import open_judge
     from worker.retrieval import seed_kernels
     from worker.scoreboard import Entry, markdown
@@ -34,7 +35,7 @@ def scoreboard(
         entries = []
         for number, each in enumerate(known, 1):
             err.print(f"{number} of {len(known)}: {each.op.name}", highlight=False)
-            entries.append(Entry(each.op.name, judge.confirm(each.op, each.candidate)))
+            entries.append(Entry(each.op.name, evaluate(each.op, each.candidate, judge.full)))
         date = datetime.now(UTC).date().isoformat()
         out_file.parent.mkdir(parents=True, exist_ok=True)
         out_file.write_text(markdown(entries, judge.device, date))

@@ -37,7 +37,8 @@ class Lab:
     """The stages and what they run on. Tests put stand-ins here.
 
     `run` gives what was checked at some points; where there is a GPU it plays recordings, else the
-    interpreter runs the candidate. `measure` times the recordings of the timed points.
+    interpreter runs the candidate. `measure` times the recordings of the timed points. `deep` looks
+    into what is too dear to ask of every candidate, and tells what it could look into.
     """
 
     record_of: Record
@@ -48,6 +49,7 @@ class Lab:
     record: Callable[[OpSpec, Candidate, Sequence[Point]], Recordings]
     run: Callable[[OpSpec, Candidate, Sequence[Point]], tuple[Checked, ...]]
     measure: Callable[[OpSpec, Sequence[Point], Recordings], Timed]
+    deep: Callable[[OpSpec, Candidate], tuple[str, ...]]
 
 
 @dataclass(slots=True)
@@ -66,8 +68,11 @@ class _Watch:
             self.seconds[stage] = round(self.seconds.get(stage, 0.0) + spent, 4)
 
 
-def evaluate(op: OpSpec, candidate: Candidate, lab: Lab) -> Verdict:
-    """Judge a candidate: a verdict if the fault is the candidate's, an exception if it is ours."""
+def evaluate(op: OpSpec, candidate: Candidate, lab: Lab, *, deep: bool = False) -> Verdict:
+    """Judge a candidate: a verdict if the fault is the candidate's, an exception if it is ours.
+
+    `deep` adds the stage that only what would enter the library goes through.
+    """
     watch = _Watch()
     kernels: tuple[KernelFacts, ...] = ()
     try:
@@ -84,6 +89,9 @@ def evaluate(op: OpSpec, candidate: Candidate, lab: Lab) -> Verdict:
             checked = lab.run(op, candidate, lab.matrix(op, candidate))
         with watch("speed"):
             measured, notes = lab.measure(op, timed, tapes[len(smoke) :])
+        if deep:
+            with watch("deep"):
+                notes = (*notes, *lab.deep(op, candidate))
         record = _told(lab, watch, kernels)
         whole = replace(record, checks=(*record.checks, *notes))
         return Passed(checked, whole, measured, kernels)

@@ -16,8 +16,13 @@ from evaluator.values import Names, Values, bend, draw_values
 from kernel_library.recipe import Normal, Offsets, Uniform
 from kernel_library.spec import OpSpec, Shape, Tensor, Workload
 
-Layout = Literal["contiguous", "transposed", "step2", "expanded", "unaligned"]
-LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+Layout = Literal["contiguous", "transposed", "step2", "expanded", "unaligned", "wide"]
+#: Those that every candidate meets; `wide` takes gigabytes.
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)[:-1]
+#: Elements that a wide tensor spans: from its last row on, offsets do not fit in 32 bits.
+WIDE = 1 << 31
+#: Layouts of one input alone.
+ONE_ALONE = frozenset({"expanded", "wide"})
 Inputs = dict[str, torch.Tensor | list[torch.Tensor]]
 
 
@@ -26,8 +31,8 @@ class Case:
     """One way to call an op at a workload.
 
     `values` bends the input number `on` among those that can be bent (floating, normal or uniform);
-    `expanded` lays out that one alone, other layouts hold for all. `poison` picks the pattern that
-    unwritten memory shows. A `repeat` runs twice and must give the same bits.
+    `expanded` and `wide` lay out one alone, other layouts hold for all. `poison` picks the pattern
+    that unwritten memory shows. A `repeat` runs twice and must give the same bits.
     """
 
     seed: int
@@ -87,7 +92,24 @@ def place(shape: Shape, layout: Layout) -> Place:
         kept = tuple(1 if i == wide else n for i, n in enumerate(shape))
         flat = tuple(0 if i == wide else s for i, s in enumerate(_row_major(kept)))
         return Place(shape, flat, 0, prod(kept))
+    if layout == "wide":
+        return _wide(shape)
     return Place(shape, stride, 0, size)
+
+
+def _wide(shape: Shape) -> Place:
+    """The first axis of three or more spread until its last step begins at 2^31 elements.
+
+    Of three or more, so that its stride itself still fits in 32 bits: the product is what must not.
+    """
+    axis = next((i for i, n in enumerate(shape[:-1]) if n > 2 and 0 not in shape), None)
+    if axis is None:
+        return place(shape, "contiguous")
+    kept = tuple(1 if i == axis else n for i, n in enumerate(shape))
+    # a multiple of 16, as the strides of aligned rows are: Triton compiles others apart
+    step = -(-WIDE // (16 * (shape[axis] - 1))) * 16
+    stride = tuple(step if i == axis else s for i, s in enumerate(_row_major(kept)))
+    return Place(shape, stride, 0, (shape[axis] - 1) * step + prod(kept))
 
 
 def bendable(op: OpSpec, at: Workload) -> list[str]:
@@ -103,12 +125,16 @@ def bendable(op: OpSpec, at: Workload) -> list[str]:
 def _layout(op: OpSpec, name: str, case: Case) -> Layout:
     if isinstance(op.inputs[name].recipe, Offsets):
         return "contiguous"
-    if case.layout != "expanded":
+    if case.layout not in ONE_ALONE:
         return case.layout
-    # writing through a stride of zero has no meaning
-    spread = [n for n in op.inputs if n not in op.mutates]
+    spread = spreadable(op)
     hit = spread and spread[case.on % len(spread)] == name
-    return "expanded" if hit else "contiguous"
+    return case.layout if hit else "contiguous"
+
+
+def spreadable(op: OpSpec) -> list[str]:
+    """The inputs of which one alone is laid out: writing through a stride of 0 has no meaning."""
+    return [name for name in op.inputs if name not in op.mutates]
 
 
 def _draw_each(

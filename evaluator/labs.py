@@ -20,8 +20,11 @@ import torch
 import triton
 
 from evaluator import matrix, screen
+from evaluator.deep.points import beyond, ragged, real
+from evaluator.deep.running import sanitize
+from evaluator.deep.stage import Bench, Points, look
 from evaluator.evaluate import Lab, Recordings, Timed
-from evaluator.inputs import LAYOUTS, Case
+from evaluator.inputs import LAYOUTS, ONE_ALONE, Case
 from evaluator.intake import export
 from evaluator.interpret.judge import check_interpreted
 from evaluator.isolate import Isolate
@@ -44,6 +47,10 @@ INTERPRETER = ("torch", "torch._dynamo", "triton", "evaluator.interpret.job")
 PLAYER = ("torch", "triton", "evaluator.play.job")
 #: Players at a time, each with a CUDA context and the memory of a candidate's workloads.
 PLAYERS = 8
+NOT_DEEP = (
+    "without a GPU, not looked into: accesses outside buffers, races, reads of unwritten memory,"
+    " repeats at real sizes, launches without an effect, offsets beyond 2^31 elements"
+)
 #: Candidates whose recordings are kept between their stages: as many as are judged at a time.
 REMEMBERED = 32
 
@@ -150,10 +157,26 @@ def replayed_lab(rooms: Rooms, device: Device, pace: Pace, secret: int | None = 
     graphs, tapes = Graphs(rooms.recorder), Tapes(rooms.recorder, device.target.arch)
 
     def run(op: OpSpec, candidate: Candidate, points: Sequence[Point]) -> tuple[Checked, ...]:
-        recordings = tapes(op, candidate, points)
-        whole = graphs(op, [at for at, _ in points])
+        whole, takes = taken(op, candidate, points)
         with rooms.seats:
-            return check_replayed(whole, _takes(points, recordings), rooms.player, rooms.turns)
+            return check_replayed(whole, takes, rooms.player, rooms.turns)
+
+    def taken(
+        op: OpSpec, candidate: Candidate, points: Sequence[Point]
+    ) -> tuple[OpSpec, list[Take]]:
+        recordings = tapes(op, candidate, points)
+        return graphs(op, [at for at, _ in points]), _takes(points, recordings)
+
+    def look_deep(op: OpSpec, candidate: Candidate) -> tuple[str, ...]:
+        smoke, tiny = matrix.smoke(op, secret), _points(op, candidate, secret, INTERPRETED)
+        points = Points(
+            small=[smoke, *ragged(op, tiny)],
+            real=real(op, secret),
+            matrix=[smoke, *_points(op, candidate, secret, REPLAYED)],
+            beyond=beyond(op, secret),
+        )
+        with rooms.seats:
+            return look(op, candidate, points, Bench(taken, rooms.player, sanitize, rooms.turns))
 
     def measure(op: OpSpec, points: Sequence[Point], recordings: Recordings) -> Timed:
         whole = graphs(op, [at for at, _ in points])
@@ -166,7 +189,7 @@ def replayed_lab(rooms: Rooms, device: Device, pace: Pace, secret: int | None = 
         versions={**versions(), **device.versions}, checks=_checks(REPLAYED),
         layouts=LAYOUTS, confinement=rooms.confinement,
     )  # fmt: skip
-    return _lab(told, secret, REPLAYED, tapes, run, measure)
+    return replace(_lab(told, secret, REPLAYED, tapes, run, measure), deep=look_deep)
 
 
 def _lab(
@@ -174,11 +197,6 @@ def _lab(
     run: Callable[[OpSpec, Candidate, Sequence[Point]], tuple[Checked, ...]],
     measure: Callable[[OpSpec, Sequence[Point], Recordings], Timed],
 ) -> Lab:  # fmt: skip
-    def points(op: OpSpec, candidate: Candidate) -> Sequence[Point]:
-        settings = (candidate.config, *(row.config for row in candidate.tuned))
-        knobs = [value for setting in settings for value in setting.values()]
-        return matrix.matrix(op, candidate.source, secret, budget, hints=knobs)
-
     def timed(op: OpSpec) -> Sequence[Point]:
         random = Random(f"timed {secret}")
         real = [at for at in op.workloads if at.role == "measure"]
@@ -188,12 +206,20 @@ def _lab(
         record_of=told,
         screen=screen.screen,
         smoke=lambda op: [matrix.smoke(op, secret)],
-        matrix=points,
+        matrix=lambda op, candidate: _points(op, candidate, secret, budget),
         timed=timed,
         record=tapes,
         run=run,
         measure=measure,
+        deep=lambda op, candidate: (NOT_DEEP,),
     )
+
+
+def _points(op: OpSpec, candidate: Candidate, secret: int, budget: Budget) -> Sequence[Point]:
+    """The matrix, with the candidate's settings among the sizes that its tiles may have."""
+    settings = (candidate.config, *(row.config for row in candidate.tuned))
+    knobs = [value for setting in settings for value in setting.values()]
+    return matrix.matrix(op, candidate.source, secret, budget, hints=knobs)
 
 
 def versions() -> dict[str, str]:
@@ -216,5 +242,5 @@ def _takes(points: Sequence[Point], recordings: Recordings) -> list[Take]:
 def _key(point: Point) -> str:
     """What a recording depends on: sizes and memory layout, not values."""
     at, case = point
-    spread = case.on if case.layout == "expanded" else 0
+    spread = case.on if case.layout in ONE_ALONE else 0
     return f"{at} {case.layout} {spread}"

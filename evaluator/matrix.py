@@ -114,7 +114,9 @@ def shown(op: OpSpec, at: Workload) -> Workload | None:
 def describe(op: OpSpec, at: Workload, case: Case) -> str:
     """The class of a case, for a reason: layout and values, and that a size is hidden."""
     words = [] if is_public(op, at) else ["at a hidden size"]
-    if case.layout != "contiguous":
+    if case.layout == "wide":
+        words.append("with an input that spans more than 2^31 elements by its strides")
+    elif case.layout != "contiguous":
         words.append(f"with {case.layout} inputs")
     if case.values != "recipe":
         words.append(f"with {case.values} values")

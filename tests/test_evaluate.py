@@ -38,6 +38,7 @@ def lab(**stages) -> Lab:
         "record": lambda op, c, points: tuple(tape for _ in points),
         "run": lambda op, c, points: (Checked(AT, 0.0, 0.0, 1),),
         "measure": lambda op, points, tapes: ((), ("no such baseline here",)),
+        "deep": never,
     }
     return Lab(**standing | stages)
 
@@ -88,3 +89,15 @@ def test_what_is_to_be_known_of_the_times_stands_in_the_record():
 def test_seconds_are_kept_by_stage():
     seconds = evaluate(OP, CANDIDATE, lab()).record.seconds
     assert set(seconds) == {"screen", "record", "smoke", "correct", "speed"}
+
+
+def test_only_what_would_enter_the_library_is_looked_into_deeply():
+    looked = lab(deep=lambda op, c: ("30 runs equal to the bit",))
+    assert evaluate(OP, CANDIDATE, lab()).kind == "passed"
+    record = evaluate(OP, CANDIDATE, looked, deep=True).record
+    assert record.checks == ("no such baseline here", "30 runs equal to the bit")
+    assert "deep" in record.seconds
+    races = fails(CandidateError("deep", "k races on shared memory"))
+    assert evaluate(OP, CANDIDATE, lab(deep=races), deep=True).stage == "deep"
+    wrong = fails(CandidateError("correct", "y is off by 40 times", AT))
+    assert evaluate(OP, CANDIDATE, lab(run=wrong), deep=True).stage == "smoke"

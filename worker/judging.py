@@ -50,8 +50,11 @@ class Judge:
         return admit(export(op, checks, self.rooms.recorder))
 
     def confirm(self, op: OpSpec, candidate: Candidate) -> Verdict:
-        """A verdict on hidden sizes and seeds of its own, with every baseline timed beside."""
-        return evaluate(op, candidate, self.full)
+        """A verdict for the library, on hidden sizes and seeds of its own.
+
+        Every baseline is timed beside, and what is too dear for each candidate is looked into.
+        """
+        return evaluate(op, candidate, self.full, deep=True)
 
 
 @contextmanager

@@ -25,6 +25,11 @@ Progress = Callable[[int], None]
 
 def main(raw: bytes) -> bytes:
     """A `Request` in, a `Reply` out."""
+    return answered(raw, _do)
+
+
+def answered(raw: bytes, do: Callable[[Request, Progress], Reply]) -> bytes:
+    """A `Reply`, whatever comes of it; `do` says at which take it is."""
     request = load_request(raw)
     reached = 0
 
@@ -33,7 +38,7 @@ def main(raw: bytes) -> bytes:
         reached = number
 
     try:
-        reply = _do(request, at)
+        reply = do(request, at)
     except CandidateError as error:
         reply = Reply(whose="candidate", stage=error.stage, reason=error.reason, take=reached)
     except ProblemError as error:

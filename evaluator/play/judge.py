@@ -34,7 +34,7 @@ def check_replayed(
     """
     sent, binaries = pack(takes)
     request = Request("check", op, sent, binaries, str(turns.folder))
-    return _ask(request, takes, isolate, START_S + CHECK_S * len(takes)).checked
+    return ask(request, takes, isolate, START_S + CHECK_S * len(takes)).checked
 
 
 def time_replayed(
@@ -48,13 +48,16 @@ def time_replayed(
     sent, binaries = pack(takes)
     request = Request("time", op, sent, binaries, str(turns.folder), device, pace)
     each = RACE_S + sum(ARM_S.get(arm, 10.0) for arm in pace.arms)
-    reply = _ask(request, takes, isolate, START_S + each * len(takes))
+    reply = ask(request, takes, isolate, START_S + each * len(takes))
     return reply.measured, reply.notes
 
 
-def _ask(request: Request, takes: Sequence[Take], isolate: Isolate, seconds: float) -> Reply:
+def ask(
+    request: Request, takes: Sequence[Take], isolate: Isolate, seconds: float, job: str = JOB
+) -> Reply:
+    """What a player process answers, its waiting for turns aside. Raises as `check_replayed`."""
     seconds += WAIT_S
-    outcome = isolate(JOB, dump_request(request), seconds)
+    outcome = isolate(job, dump_request(request), seconds)
     if isinstance(outcome, Died):
         raise _died(outcome, seconds)
     try:

@@ -1,0 +1,168 @@
+"""The last stage, only for what would enter the library: each look in a process of its own.
+
+What was looked into is told in a note, and what could not be is told there, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from evaluator.deep.job import EFFECT, NO_ROOM
+from evaluator.deep.looks import REPEATS, launched, pairs
+from evaluator.deep.running import Sanitize
+from evaluator.deep.sanitizer import TOOLS, Finding, Tool, findings
+from evaluator.errors import CandidateError
+from evaluator.isolate import Isolate
+from evaluator.matrix import Point
+from evaluator.play.judge import CHECK_S, START_S, ask
+from evaluator.play.wire import Reply, Request, Take, dump_request, pack
+from evaluator.turns import Turns
+from kernel_library.candidate import Candidate
+from kernel_library.spec import OpSpec
+from kernel_library.tape import Descriptor, Tape
+
+JOB = "evaluator.deep.job"
+#: Seconds that a tool may take: torch starts some times slower under it, then each take.
+TOOL_S, TAKE_S = 120.0, 60.0
+#: Seconds for writing, drawing and comparing some ten gigabytes.
+WIDE_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Where to look: for the sanitizer, for repeats, for effects, and beyond 32 bits."""
+
+    small: Sequence[Point]
+    real: Point
+    matrix: Sequence[Point]
+    beyond: Point | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What the stage works with: recordings as takes, with the op whose graphs they need."""
+
+    takes: Callable[[OpSpec, Candidate, Sequence[Point]], tuple[OpSpec, list[Take]]]
+    player: Isolate
+    sanitize: Sanitize
+    turns: Turns
+
+
+def look(op: OpSpec, candidate: Candidate, points: Points, bench: Bench) -> tuple[str, ...]:
+    """What was looked into, as notes. Raises `CandidateError` at stage `deep`, and `LabError`."""
+    with _at_deep():
+        return (
+            _repeated(op, candidate, points.real, bench),
+            _effects(op, candidate, [*points.matrix, points.real], bench),
+            _beyond(op, candidate, points.beyond, bench),
+            *_sanitized(op, candidate, points.small, bench),
+        )
+
+
+@contextmanager
+def _at_deep() -> Iterator[None]:
+    try:
+        yield
+    except CandidateError as error:
+        raise CandidateError("deep", error.reason, error.at, error.kernels) from error
+
+
+def _ask(op: OpSpec, takes: list[Take], bench: Bench, name: str, seconds: float) -> Reply:
+    sent, binaries = pack(takes)
+    request = Request("check", op, sent, binaries, str(bench.turns.folder))
+    return ask(request, takes, bench.player, START_S + seconds, f"{JOB}:{name}")
+
+
+def _repeated(op: OpSpec, candidate: Candidate, point: Point, bench: Bench) -> str:
+    whole, takes = bench.takes(op, candidate, [point])
+    _ask(whole, takes, bench, "repeats", REPEATS * CHECK_S)
+    return f"{REPEATS} runs in a fresh process at {point[0]} equal to the bit"
+
+
+def _effects(op: OpSpec, candidate: Candidate, points: Sequence[Point], bench: Bench) -> str:
+    """A kernel is idle only if it shows at no point: a tail, say, has nothing to do at some."""
+    whole, takes = bench.takes(op, candidate, points)
+    kernels = launched(takes)
+    for kernel in kernels:
+        twos = [take for pair in pairs(takes, kernel) for take in pair]
+        reply = _ask(whole, twos, bench, "effects", CHECK_S * len(twos))
+        if EFFECT not in reply.notes:
+            raise CandidateError("deep", f"{kernel} does nothing that the outputs show")
+    return f"each of {len(kernels)} kernels left out in turn: the outputs show it"
+
+
+def _beyond(op: OpSpec, candidate: Candidate, point: Point | None, bench: Bench) -> str:
+    told = "an input that spans more than 2^31 elements by its strides"
+    if point is None:
+        return f"{told}: not tried, for no input has an axis to spread"
+    try:
+        whole, takes = bench.takes(op, candidate, [point])
+    except CandidateError as error:
+        return f"{told}: refused by the launcher ({error.reason})"
+    reply = _ask(whole, takes, bench, "wide", WIDE_S)
+    if NO_ROOM in reply.notes:
+        return f"{told}: not tried, for the device has no room for it now"
+    return told
+
+
+def _sanitized(
+    op: OpSpec, candidate: Candidate, points: Sequence[Point], bench: Bench
+) -> Iterator[str]:
+    """Run each tool, and tell which saw nothing, and what was not looked into for what reason."""
+    whole, takes = bench.takes(op, candidate, points)
+    kernels, tapes = launched(takes), [take.recording.tape for take in takes]
+    sent, binaries = pack(takes)
+    request = dump_request(Request("check", whole, sent, binaries, str(bench.turns.folder)))
+    looked, unseen = list[str](), dict[str, list[str]]()
+    for tool in TOOLS:
+        with bench.turns.shared():
+            log = bench.sanitize(tool, request, TOOL_S + TAKE_S * len(takes))
+        for found in findings(tool, log.text, kernels):
+            if believed(found, tapes):
+                raise CandidateError("deep", f"{found.kernel} {found.what} ({tool})")
+            yield f"{tool} says that {found.kernel} {found.what}: {DOUBTFUL}"
+        if log.why:
+            unseen.setdefault(log.why, []).append(UNSEEN[tool])
+        else:
+            looked.append(tool)
+    if looked:
+        yield f"compute-sanitizer {', '.join(looked)} on {len(takes)} small sizes"
+    for why, what in unseen.items():
+        yield f"{why}: not looked into: {', '.join(what)}"
+
+
+UNSEEN: Mapping[Tool, str] = {
+    "memcheck": "accesses outside buffers",
+    "racecheck": "races on shared memory",
+    "initcheck": "reads of unwritten memory",
+    "synccheck": "misused barriers",
+}
+DOUBTFUL = "not held against it, for this tool is known to err on kernels of its kind"
+
+
+def believed(finding: Finding, tapes: Sequence[Tape]) -> bool:
+    """Whether a finding is held against the kernel, or is one that the tools are known to invent.
+
+    Copies by TMA write memory as no thread's work: initcheck may not see that they wrote, and
+    racecheck does not take the barrier that ends them for one (flash-attention's notes on
+    cp.async.bulk). Warps that are apart by design fail synccheck, and matrix instructions read
+    shared memory in sizes that memcheck once got wrong (compute-sanitizer-samples #19).
+    """
+    copies = any(_has_tma(tape) for tape in tapes)
+    if finding.tool == "initcheck":
+        return not copies
+    facts = [kernel for tape in tapes for kernel in tape.kernels if kernel.name == finding.kernel]
+    asynchronous = copies or any(kernel.matmul_instructions for kernel in facts)
+    if finding.tool == "memcheck":
+        return not (finding.shared and asynchronous)
+    return not asynchronous
+
+
+def _has_tma(tape: Tape) -> bool:
+    """Whether any launch takes a descriptor, or has room to make one on the device."""
+    return any(
+        launch.scratch_bytes or any(isinstance(a, Descriptor) for a in launch.arguments)
+        for launch in tape.launches
+    )

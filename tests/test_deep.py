@@ -1,0 +1,266 @@
+"""The deep stage without a GPU: its arithmetic, its words, and tapes that a CPU can play."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tapes import AT, CASE, CLONE, CPU, X, Y, launch, op_of, plain_op, tape_of
+from test_sanitizer import NONE, ONE, RACE, READ, UNREAD, request_of
+
+from evaluator.deep import job
+from evaluator.deep.looks import has_effect, launched, pairs, repeat, without
+from evaluator.deep.points import beyond, ragged, real
+from evaluator.deep.running import Log
+from evaluator.deep.sanitizer import TOOLS
+from evaluator.deep.stage import DOUBTFUL, Bench, Points, look
+from evaluator.errors import CandidateError, LabError
+from evaluator.inputs import LAYOUTS, WIDE, Case, place, places
+from evaluator.isolate import Died, Done
+from evaluator.labs import DEFAULT_ARCH, NOT_DEEP
+from evaluator.matrix import INTERPRETED, matrix, smoke
+from evaluator.play import wire
+from evaluator.play.check import Players
+from evaluator.play.wire import Reply, Take
+from evaluator.record import record
+from evaluator.redteam import trials
+from evaluator.turns import Turns
+from kernel_library.recipe import Offsets
+from kernel_library.spec import OpSpec, Tensor, Workload
+from kernel_library.tape import Call, Scalar
+
+# Repeats, and launches without an effect
+
+STALE = Call(
+    "aten.copy_.default", ({"view": 0}, {"view": 1}), {},
+    (replace(Y, shape=(1,), stride=(1,)), replace(Y, offset=160, shape=(1,), stride=(1,))), (),
+)  # fmt: skip
+AGAIN = Call("aten.copy_.default", ({"view": 0}, {"view": 1}), {}, (Y, X), ())
+
+
+def test_what_depends_on_unwritten_memory_does_not_repeat():
+    players = Players(plain_op(), CPU)
+    repeat(Take(AT, CASE, tape_of(CLONE)), players, 5)
+    with pytest.raises(CandidateError, match="other bits in one of 5 runs") as caught:
+        repeat(Take(AT, CASE, tape_of(STALE)), players, 5)
+    assert caught.value.stage == "deep"
+
+
+@pytest.mark.parametrize(
+    ("steps", "left_out", "shows"),
+    [
+        ((CLONE,), 0, True),
+        ((CLONE, AGAIN), 0, False),
+        ((CLONE, AGAIN), 1, False),
+        ((Call("aten.zero_.default", ({"view": 0},), {}, (Y,), ()), CLONE), 0, False),
+        ((Call("aten.zero_.default", ({"view": 0},), {}, (Y,), ()), CLONE), 1, True),
+    ],
+)
+def test_a_step_has_an_effect_if_the_outputs_miss_it(steps, left_out, shows):
+    whole = Take(AT, CASE, tape_of(*steps))
+    cut = replace(whole, recording=without(whole.recording, left_out))
+    assert has_effect(whole, cut, Players(plain_op(), CPU)) is shows
+
+
+@pytest.mark.parametrize("value", [7.0, float("nan")])
+def test_a_fill_that_a_poison_hides_has_an_effect(value):
+    """Whatever one poison happens to hold, the other does not."""
+    op = op_of(lambda x: torch.full_like(x, value))
+    fill = Call("aten.full.default", ([3, 40], value), {}, (), (Y,))
+    whole = Take(AT, CASE, tape_of(fill))
+    assert has_effect(whole, replace(whole, recording=tape_of()), Players(op, CPU))
+
+
+def test_a_step_whose_lack_makes_the_rest_fail_has_an_effect():
+    over = Call("aten.zero_.default", ({"view": 0},), {}, (X,), ())
+    whole, cut = Take(AT, CASE, tape_of(CLONE)), Take(AT, CASE, tape_of(CLONE, over))
+    assert has_effect(whole, cut, Players(plain_op(), CPU))
+
+
+def test_each_launch_of_a_kernel_is_left_out_alone_and_empty_grids_are_none():
+    first, second = launch(), launch(grid=(2, 1, 1))
+    other, empty = launch(function="tail"), launch(function="never", grid=(0, 1, 1))
+    take = Take(AT, CASE, tape_of(first, other, CLONE, second, empty))
+    assert launched([take, take]) == ("kernel", "tail")
+    cuts = [cut.recording.tape.steps for _, cut in pairs([take], "kernel")]
+    assert cuts == [(other, CLONE, second, empty), (first, other, CLONE, empty)]
+    assert list(pairs([take], "never")) == []
+
+
+# Where to look
+
+
+def test_a_wide_tensor_spans_more_than_int32_holds_by_a_stride_that_fits():
+    for shape in [(3, 40), (5, 127), (1000, 8), (1, 4, 8, 16), (2, 3, 5)]:
+        spot = place(shape, "wide")
+        axis = spot.stride.index(max(spot.stride))
+        assert WIDE <= (shape[axis] - 1) * spot.stride[axis] < 2 * WIDE
+        assert spot.stride[axis] < WIDE and spot.stride[axis] % 16 == 0
+        last = sum((n - 1) * s for n, s in zip(shape, spot.stride, strict=True))
+        assert spot.offset == 0 and spot.room == last + 1
+        others = [s for i, s in enumerate(spot.stride) if i != axis]
+        assert others == sorted(others, reverse=True) and max(others) < spot.stride[axis]
+    assert place((2, 40), "wide") == place((2, 40), "contiguous")
+    assert place((40,), "wide") == place((40,), "contiguous")
+    assert "wide" not in LAYOUTS
+
+
+def test_points_are_small_and_odd_real_and_beyond():
+    op = next(t.op for t in trials("c51_int32"))
+    points = matrix(op, "BLOCK = 64", 7, INTERPRETED)
+    ((at, case),) = ragged(op, points)
+    assert at not in op.workloads and case.layout == "contiguous"
+    assert sum(n % 2 and n > 1 for n in at.dims.values()) == max(
+        sum(n % 2 and n > 1 for n in w.dims.values())
+        for w, c in points if w not in op.workloads and c.values == "recipe"
+    )  # fmt: skip
+    assert real(op, 7)[0].role == "measure"
+    at, case = beyond(op, 7)
+    assert places(op, at, case)["x"][0].room > WIDE > places(op, at, case)["s"][0].room
+
+
+def test_the_smallest_dtype_and_the_largest_input_are_spread():
+    at = [Workload({"M": 4, "N": 8}, {"T": t}) for t in ("float32", "bfloat16")]
+    inputs = {
+        "w": Tensor("N"), "mask": Tensor("M N", "bool"), "x": Tensor("M N M"),
+        "o": Tensor("M N M N", "int64", Offsets("M")), "xs": Tensor("M N M", count="M"),
+    }  # fmt: skip
+    op = OpSpec("op", inputs, {"y": Tensor("M N")}, tuple(at), mutates=("w",))
+    point, case = beyond(op, 1)
+    spread = [name for name, spots in places(op, point, case).items() if spots[0].room > WIDE]
+    assert point.dtypes["T"] == "bfloat16" and spread == ["x"]
+    assert beyond(replace(op, inputs={"w": Tensor("N")}), 1) is None
+
+
+def test_the_int32_cheat_meets_a_product_that_wraps(zygote):
+    """Its row stride comes in 32 bits, and so does its last row's number."""
+    (trial,) = trials("c51_int32")
+    point = beyond(trial.op, 3)
+    (tape,) = record(trial.op, trial.candidate, [point], zygote, DEFAULT_ARCH)
+    numbers = [a.value for a in tape.tape.launches[0].arguments
+               if isinstance(a, Scalar) and a.type == "i32"]  # fmt: skip
+    assert any((point[0].dims["M"] - 1) * n >= WIDE for n in numbers)
+    assert max(b.bytes for b in tape.tape.buffers) > 4 * WIDE
+
+
+def test_the_reading_cheat_reads_past_the_end_where_the_sanitizer_looks(zygote):
+    """Its block is wider than a row, and its last row ends where the buffer does."""
+    (trial,) = trials("c49_read")
+    tiny = matrix(trial.op, trial.source, 3, INTERPRETED)
+    points = [smoke(trial.op, 3), *ragged(trial.op, tiny)]
+    assert all(at.dims["N"] & (at.dims["N"] - 1) for at, _ in points)
+    tapes = record(trial.op, trial.candidate, points, zygote, DEFAULT_ARCH)
+    for (at, _), tape in zip(points, tapes, strict=True):
+        assert tape.tape.buffers[0].bytes == 4 * at.dims["M"] * at.dims["N"]
+
+
+# The stage
+
+
+def bench(tmp_path, replies=(), logs=(), take=None, asked=None) -> Bench:
+    """Players that answer by their job's name, and a sanitizer that answers by its tool's."""
+    taken = take or Take(AT, CASE, tape_of(launch(), CLONE))
+
+    def player(name, request, seconds):
+        what = name.partition(":")[2]
+        asked.append(what) if asked is not None else None
+        came = dict(replies).get(what, Reply(notes=(job.EFFECT,)))
+        return came if isinstance(came, Died) else Done(wire.dump_reply(came))
+
+    def tool(name, request, seconds):
+        asked.append(name) if asked is not None else None
+        return dict(logs).get(name, Log(NONE))
+
+    return Bench(lambda op, c, points: (op, [taken for _ in points]), player, tool, Turns(tmp_path))
+
+
+POINT = (AT, CASE)
+POINTS = Points([POINT], POINT, [POINT], POINT)
+
+
+def test_all_that_was_looked_into_is_told(tmp_path):
+    asked = []
+    notes = look(plain_op(), None, POINTS, bench(tmp_path, asked=asked))
+    assert asked == ["repeats", "effects", "wide", *TOOLS]
+    assert notes == (
+        f"30 runs in a fresh process at {AT} equal to the bit",
+        "each of 1 kernels left out in turn: the outputs show it",
+        "an input that spans more than 2^31 elements by its strides",
+        "compute-sanitizer memcheck, racecheck, initcheck, synccheck on 1 small sizes",
+    )
+
+
+def test_what_could_not_be_looked_into_is_told_with_its_reason(tmp_path):
+    gone = {tool: Log(why="compute-sanitizer is not installed here") for tool in TOOLS}
+    logs = gone | {"memcheck": Log(NONE), "synccheck": Log(why="synccheck took too long")}
+    points = replace(POINTS, beyond=None)
+    told = look(plain_op(), None, points, bench(tmp_path, logs=logs.items()))[2:]
+    assert "no input has an axis to spread" in told[0]
+    assert told[1:] == (
+        "compute-sanitizer memcheck on 1 small sizes",
+        "compute-sanitizer is not installed here: not looked into:"
+        " races on shared memory, reads of unwritten memory",
+        "synccheck took too long: not looked into: misused barriers",
+    )
+    full = bench(tmp_path, replies={"wide": Reply(notes=(job.NO_ROOM,))}.items())
+    assert "no room for it now" in look(plain_op(), None, POINTS, full)[2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"replies": {"effects": Reply()}}, "kernel does nothing that the outputs show"),
+        ({"replies": {"repeats": Reply(whose="candidate", stage="deep", reason="gives other bits",
+                                       take=0)}}, "gives other bits"),
+        ({"replies": {"wide": Reply(whose="candidate", stage="smoke", reason="reads outside",
+                                    take=0)},
+          "take": Take(AT, replace(CASE, layout="wide"), tape_of(launch()))},
+         "reads outside with an input that spans more than 2^31 elements by its strides"),
+        ({"logs": {"memcheck": Log(READ.replace("_rows", "kernel") + ONE)}},
+         "kernel reads 4 bytes past the end of a buffer (memcheck)"),
+        ({"logs": {"initcheck": Log(UNREAD.format(kernel="kernel"), "initcheck took too long")}},
+         "kernel reads memory that nothing has written (initcheck)"),
+    ],
+    ids=["idle", "repeats", "wide", "memcheck", "initcheck"],
+)  # fmt: skip
+def test_what_is_wrong_is_rejected_at_deep(tmp_path, changes, reason):
+    made = {k: v.items() if isinstance(v, dict) else v for k, v in changes.items()}
+    with pytest.raises(CandidateError) as caught:
+        look(plain_op(), None, POINTS, bench(tmp_path, **made))
+    assert (caught.value.stage, caught.value.reason) == ("deep", reason)
+
+
+def test_a_doubtful_finding_is_told_and_not_held_against_it(tmp_path):
+    race = {"racecheck": Log(RACE.replace("_rows", "kernel"))}
+    take = Take(AT, CASE, tape_of(launch(scratch_bytes=128)))
+    notes = look(plain_op(), None, POINTS, bench(tmp_path, logs=race.items(), take=take))
+    (told,) = [note for note in notes if DOUBTFUL in note]
+    assert told.startswith("racecheck says that kernel races on shared memory")
+
+
+def test_a_lost_player_is_our_own_failure(tmp_path):
+    lost = bench(tmp_path, replies={"effects": Died("killed", "signal 9")}.items())
+    with pytest.raises(LabError):
+        look(plain_op(), None, POINTS, lost)
+
+
+def test_a_launcher_may_refuse_what_is_so_wide(tmp_path):
+    def takes(op, candidate, points):
+        if points[0][1].layout == "wide":
+            raise CandidateError("record", "line 3: ValueError: rows must be close")
+        return op, [Take(AT, CASE, tape_of(launch()))]
+
+    points = replace(POINTS, beyond=(AT, Case(1, "wide")))
+    note = look(plain_op(), None, points, replace(bench(tmp_path), takes=takes))[2]
+    assert "refused by the launcher (line 3" in note
+
+
+def test_a_judge_without_a_gpu_says_what_it_leaves_out(judge):
+    assert judge.full.deep(plain_op(), None) == (NOT_DEEP,)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
+@pytest.mark.parametrize("asked", [job.repeats, job.effects, job.wide])
+def test_without_a_gpu_the_jobs_say_so(asked, tmp_path):
+    request = replace(request_of(), turns=str(tmp_path))
+    reply = wire.load_reply(asked(wire.dump_request(request)))
+    assert (reply.whose, "no CUDA GPU" in reply.reason) == ("lab", True)
