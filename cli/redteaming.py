@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 def redteam(
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     only: Annotated[str, typer.Option(help="Only trials whose name has this in it.")] = "",
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Judge all as deeply as what enters the library.")
+    ] = False,
 ) -> None:
     """Judge cheats, wrong kernels and honest ones of unusual style, and score the judge."""
     from evaluator.redteam import all_well, run, tally, trials
@@ -31,7 +34,7 @@ def redteam(
     with exits(), open_judge(Settings().device_path) as judge:
         way = judge.quick.record_of.evidence
         outcomes: list[Outcome] = []
-        for outcome in run(chosen, judge, way):
+        for outcome in run(chosen, judge.deeply if deep else judge, way, judge.deeply):
             outcomes.append(outcome)
             _say(outcome, f"{len(outcomes)}/{len(chosen)}")
     if json:

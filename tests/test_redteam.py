@@ -50,7 +50,7 @@ def test_the_judge_says_what_it_must(trial, judge):
         pytest.skip(f"{trial} cannot be seen {way}: due elsewhere at {trial.due['replayed']}")
     if trial.slow and not SLOW:
         pytest.skip(f"{trial} is slow ({trial.slow}): set KERNELWRIGHT_SLOW=1 to run it")
-    outcome = next(run([trial], judge, way))
+    outcome = next(run([trial], judge, way, judge.deeply))
     assert outcome.score == "as expected", (trial.due[way], outcome.got, outcome.reason)
 
 
@@ -94,6 +94,10 @@ def test_a_judge_that_passes_everything_or_nothing_is_found_out():
     outcomes = list(run([cheat, honest], lambda op, candidate: rejects, "replayed"))
     assert tally(outcomes)["cheats"] == Counter({"as expected": 1})
     assert not all_well(outcomes) and all_well(outcomes[:1])
+    deep = [t for t in TRIALS if "deep" in t.due["replayed"]]
+    found = Rejected("deep", "reads past the end of a buffer", told)
+    looked = run([*deep, honest], lambda *_: passes, "replayed", lambda *_: found)
+    assert deep and {outcome.score for outcome in looked} == {"as expected"}
 
 
 def test_the_command_line_prints_a_score_and_ends_with_it():

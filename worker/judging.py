@@ -49,6 +49,10 @@ class Judge:
         checks = [at for at in op.workloads if at.role == "check"]
         return admit(export(op, checks, self.rooms.recorder))
 
+    def deeply(self, op: OpSpec, candidate: Candidate) -> Verdict:
+        """A quick verdict, looked into as deeply as one for the library, without baselines."""
+        return evaluate(op, candidate, self.quick, deep=True)
+
     def confirm(self, op: OpSpec, candidate: Candidate) -> Verdict:
         """A verdict for the library, on hidden sizes and seeds of its own.
 

@@ -27,13 +27,19 @@ class Outcome:
     reason: str = ""
 
 
-def run(trials: Iterable[Trial], judge: Judge, way: Evidence) -> Iterator[Outcome]:
-    """Judge each trial in turn. What this way of judging is blind to is not run, and says so."""
+def run(
+    trials: Iterable[Trial], judge: Judge, way: Evidence, deeply: Judge | None = None
+) -> Iterator[Outcome]:
+    """Judge each trial in turn. What this way of judging is blind to is not run, and says so.
+
+    `deeply` judges what is due at the stage `deep`, which not every candidate goes through.
+    """
     for trial in trials:
         if UNSEEN in trial.due[way]:
             yield Outcome(trial, "not run", UNSEEN, f"cannot be seen {way}")
         else:
-            yield scored(trial, judge(trial.op, trial.candidate), way)
+            by = deeply if deeply and "deep" in trial.due[way] else judge
+            yield scored(trial, by(trial.op, trial.candidate), way)
 
 
 def scored(trial: Trial, verdict: Verdict, way: Evidence) -> Outcome:
