@@ -14,6 +14,7 @@ from cli import (
     redteaming,
     scoring,
     services,
+    tuning,
 )
 
 app = typer.Typer(
@@ -28,6 +29,7 @@ app.command("calibrate")(machines.calibrate)
 app.command("check")(checking.check)
 app.command("bench")(benching.bench)
 app.command("optimize")(optimizing.optimize)
+app.command("tune")(tuning.tune)
 app.command("scoreboard")(scoring.scoreboard)
 app.command("redteam")(redteaming.redteam)
 app.command("serve")(services.serve)

@@ -1,0 +1,106 @@
+"""Tuning finds the best setting of each size, by looks that the tests make up."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from cli.main import app
+from kernel_library.device import Ceilings, Device, Target
+from kernel_library.space import Space
+from kernel_library.spec import OpSpec, Tensor, grid
+from kernel_library.unit import Unit, tuned_table
+from kernel_library.verdict import Measurement
+from seeds import softmax
+from worker.judging import QUICK
+from worker.tuning import AT_LENGTH, table, tuned
+
+CEILINGS = Ceilings(4000.0, {}, 60.0, 1.0)
+DEVICE = Device("NVIDIA H200", Target(), 132, 60 << 20, CEILINGS, CEILINGS)
+SPACE = Space({"BLOCK": (128, 256, 512, 1024, 2048, 4096)}, constraints=("BLOCK <= N",))
+OP = OpSpec(
+    "softmax",
+    {"x": Tensor("M N")},
+    {"y": Tensor("M N")},
+    grid("M N", {"check": [(3, 5)], "measure": [(8, 4096), (8, 512)]}, ("bfloat16",)),
+)
+UNIT = Unit(OP, softmax.reference, softmax.softmax, SPACE)
+
+
+def looking(time_us, seen=None):
+    def look(unit, at, config, pace):
+        if seen is not None:
+            seen.append((at.dims["N"], config["BLOCK"], pace))
+        found = time_us(at, config["BLOCK"], pace)
+        return (
+            found if isinstance(found, str) else Measurement(at, found, found, found, 1, "memory")
+        )
+
+    return look
+
+
+def test_each_size_gets_the_setting_that_is_best_there():
+    rows = list(tuned(UNIT, looking(lambda at, block, pace: abs(at.dims["N"] / 4 - block) + 1), 2))
+    assert [(row.at.dims["N"], row.config["BLOCK"]) for row in rows] == [(4096, 1024), (512, 128)]
+    assert rows[0].best.time_us == 1 and rows[0].default.time_us == 1024 - 128 + 1
+    assert [row.tried for row in rows] == [6, 3]
+
+
+def test_a_short_look_does_not_decide():
+    def time_us(at, block, pace):
+        lucky = pace == QUICK and block == 256
+        return 9.0 if lucky else 10.0 + block / 1e4
+
+    seen = []
+    first = next(tuned(UNIT, looking(time_us, seen), 1))
+    assert first.config["BLOCK"] == 128
+    at_length = [block for n, block, pace in seen if n == 4096 and pace == AT_LENGTH]
+    assert at_length == [256, 128, 512, 1024]
+
+
+def test_what_cannot_be_used_is_counted_by_its_reason():
+    def time_us(at, block, pace):
+        return "resources: too much shared memory" if block < 1024 else float(block)
+
+    first = next(tuned(UNIT, looking(time_us), 2))
+    assert first.config["BLOCK"] == 1024 and first.default is None
+    assert first.refused == {"resources: too much shared memory": 3}
+
+
+def test_where_nothing_runs_there_is_no_row_in_the_table():
+    rows = list(
+        tuned(
+            UNIT, looking(lambda at, block, pace: "smoke: hangs" if at.dims["N"] > 512 else 2.0), 2
+        )
+    )
+    assert [row.best is None for row in rows] == [True, False]
+    told = table(DEVICE, rows, {"command": "kernelwright tune"})
+    assert [row["dims"]["N"] for row in told["NVIDIA H200"]["rows"]] == [512]
+
+
+def test_a_table_is_read_as_it_was_written(tmp_path, monkeypatch):
+    rows = list(tuned(UNIT, looking(lambda at, block, pace: 1.0 + block), 1))
+    (tmp_path / "tuned").mkdir()
+    written = tmp_path / "tuned" / "softmax.json"
+    written.write_text(json.dumps(table(DEVICE, rows, {"command": "kernelwright tune"})))
+    monkeypatch.setattr("inspect.getfile", lambda module: str(tmp_path / "softmax.py"))
+    read = tuned_table(UNIT, "NVIDIA H200")
+    assert [(row.dims["N"], row.config) for row in read] == [
+        (4096, {"BLOCK": 128}),
+        (512, {"BLOCK": 128}),
+    ]
+    assert replace(read[0], config=rows[0].config) == read[0]
+
+
+def test_a_seed_that_is_not_there_is_the_askers_fault():
+    ended = CliRunner().invoke(app, ["tune", "soft"])
+    assert ended.exit_code == 2 and "no seed 'soft'" in " ".join(ended.output.split())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
+def test_without_a_gpu_there_is_nothing_to_tune_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNELWRIGHT_HOME", str(tmp_path))
+    ended = CliRunner().invoke(app, ["tune", "softmax"])
+    assert ended.exit_code == 2 and "no CUDA GPU is visible" in " ".join(ended.output.split())
