@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from cli.exits import REJECTED, USAGE, err, exits, fail, settings
-from kernel_library.codec import verdict_json
 from kernel_library.verdict import Rejected
 
 
@@ -19,28 +18,27 @@ def scoreboard(
     ),
     ops: Annotated[str, typer.Option(help="Only these seeds, parted by commas.")] = "",
 ) -> None:
-    """Judge and time every seed beside every baseline, and write a page and its JSON."""
-    import json
+    """Judge and time every seed beside every baseline; keep a page and its JSON.
 
+    What the JSON holds of other seeds on this device, at the same versions, stays.
+    """
     from evaluator.evaluate import evaluate
+    from worker import scoreboard as boards
     from worker.judging import open_judge
     from worker.retrieval import seed_kernels
-    from worker.scoreboard import Entry, markdown
 
     wanted = {name for name in ops.split(",") if name}
     with exits(), open_judge(settings().device_path) as judge:
         if judge.device is None:
             raise fail("no CUDA GPU is visible here, and a time from nowhere is no time", USAGE)
         known = [k for k in seed_kernels(judge.device) if not wanted or k.op.name in wanted]
-        entries = []
+        board = boards.read(out_file.with_suffix(".json"), judge.device)
         for number, each in enumerate(known, 1):
             err.print(f"{number} of {len(known)}: {each.op.name}", highlight=False)
-            entries.append(Entry(each.op.name, evaluate(each.op, each.candidate, judge.full)))
-        date = datetime.now(UTC).date().isoformat()
-        out_file.parent.mkdir(parents=True, exist_ok=True)
-        out_file.write_text(markdown(entries, judge.device, date))
-        whole = {e.name: verdict_json.dump_python(e.verdict, mode="json") for e in entries}
-        out_file.with_suffix(".json").write_text(json.dumps(whole, indent=1) + "\n")
+            verdict = evaluate(each.op, each.candidate, judge.full)
+            date = datetime.now(UTC).date().isoformat()
+            board = board.having(boards.Entry(each.op.name, verdict, date))
+            boards.write(board, judge.device, out_file)
     err.print(f"wrote {out_file} and its .json", highlight=False, soft_wrap=True)
-    if any(isinstance(e.verdict, Rejected) for e in entries):
+    if any(isinstance(e.verdict, Rejected) for e in board.entries):
         raise typer.Exit(REJECTED)

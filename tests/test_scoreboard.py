@@ -1,12 +1,15 @@
 """The scoreboard shows its losses, and calls a tie a tie."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from evaluator.play.statistics import outcome
 from kernel_library.device import Ceilings, Device, Target
 from kernel_library.spec import Workload
 from kernel_library.verdict import Measurement, Passed, Record, Rejected, Versus
-from worker.scoreboard import Entry, markdown, result
+from worker.scoreboard import Board, Entry, markdown, read, result, write
 
 CEILINGS = Ceilings(4000.0, {"bfloat16": 700.0}, 60.0, 1.0)
 DEVICE = Device(
@@ -37,11 +40,48 @@ def test_a_time_stands_to_the_best_baseline_alone(measured, told):
     assert result(measured) == told
 
 
-def test_losses_and_rejections_are_on_the_page_with_the_machine():
-    good = Entry("softmax", Passed((), RECORD, (timed(60, liger=30), timed(40, eager=80))))
-    bad = Entry("rope", Rejected("correct", "output 'q' is wrong", RECORD))
-    page = markdown([good, bad], DEVICE, "2026-11-29")
-    assert "NVIDIA H200, 2026-11-29, driver 580, torch 2.11.0" in page
+GOOD = Entry(
+    "softmax", Passed((), RECORD, (timed(60, liger=30), timed(40, eager=80))), "2026-11-28"
+)
+BAD = Entry("rope", Rejected("correct", "output 'q' is wrong", RECORD), "2026-11-29")
+
+
+def test_losses_and_rejections_are_on_the_page_with_the_machine(tmp_path: Path):
+    board = read(tmp_path / "none.json", DEVICE).having(GOOD).having(BAD)
+    page = markdown(board, DEVICE)
+    assert "NVIDIA H200, 2026-11-28 to 2026-11-29, driver 580, torch 2.11.0." in page
     assert "beyond 3.0% at 4 µs, 1.0% at 40 µs" in page
-    assert "1 win, 1 loss" in page and "**loss**" in page and "worst 50%, softmax" in page
+    assert "1 win, 1 loss" in page and "worst 50%, softmax" in page
+    assert "1.00x the best baseline of each row; worst 0.50x" in page
+    assert "| softmax | N8-bfloat16 | 60.0 | 50% (memory) | 30.0 |  | 0.50x liger" in page
+    assert "**loss**" in page and "| 2.00x eager (2.000 to 2.000), win |" in page
     assert "**rope was rejected** at correct" in page
+
+
+def test_a_board_without_entries_says_so():
+    assert "no entries yet" in markdown(Board("NVIDIA H200", {}), DEVICE)
+
+
+def test_entries_stay_until_they_are_made_again(tmp_path: Path):
+    page = tmp_path / "docs" / "board.md"
+    write(read(page.with_suffix(".json"), DEVICE).having(GOOD).having(BAD), DEVICE, page)
+    board = read(
+        page.with_suffix(".json"), replace(DEVICE, versions=DEVICE.versions | {"bandwidth": "4"})
+    )
+    again = replace(GOOD, verdict=Passed((), RECORD, (timed(20, liger=30),)))
+    assert board.having(again).entries == (BAD, again)
+    assert page.read_text() == markdown(board, DEVICE)
+
+
+def test_entries_of_another_machine_are_no_company(tmp_path: Path):
+    page = tmp_path / "board.md"
+    write(read(page, DEVICE).having(GOOD), DEVICE, page)
+    data = page.with_suffix(".json")
+    assert read(data, DEVICE).entries == (GOOD,)
+    for other in (
+        replace(DEVICE, name="NVIDIA H100"),
+        replace(DEVICE, versions=DEVICE.versions | {"torch": "2.13.0"}),
+    ):
+        assert read(data, other).entries == ()
+    data.write_text("{}")
+    assert read(data, DEVICE).entries == ()

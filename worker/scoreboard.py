@@ -1,10 +1,13 @@
-"""The whole library against every baseline, losses included, as a page."""
+"""The whole library against every baseline, losses included, as a page and as data."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
 
 from kernel_library.device import LEAST_MARGIN, Device
 from kernel_library.verdict import Measurement, Passed, Rejected, Verdict, geomean
@@ -15,10 +18,46 @@ ALONE = "alone"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A kernel of the library, and the verdict on it beside every baseline that ran."""
+    """A kernel of the library, and the verdict of a day on it beside every baseline that ran."""
 
     name: str
     verdict: Verdict
+    date: str
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """Entries of one device and one set of versions: others are no company for each other."""
+
+    device: str
+    versions: Mapping[str, str]
+    entries: tuple[Entry, ...] = ()
+
+    def having(self, entry: Entry) -> Board:
+        """The board with this entry, in place of an older one of its name."""
+        others = [e for e in self.entries if e.name != entry.name]
+        return replace(self, entries=tuple(sorted([*others, entry], key=lambda e: e.name)))
+
+
+_board = TypeAdapter(Board)
+
+
+def read(path: Path, device: Device) -> Board:
+    """What was kept of this device as it is now; an empty board where it is another's or none."""
+    empty = Board(device.name, _versions(device))
+    try:
+        board = _board.validate_json(path.read_text())
+    except (FileNotFoundError, ValidationError):
+        return empty
+    same = (board.device, board.versions) == (empty.device, empty.versions)
+    return board if same else empty
+
+
+def write(board: Board, device: Device, page: Path) -> None:
+    """The page, and the data beside it as JSON."""
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(markdown(board, device))
+    page.with_suffix(".json").write_bytes(_board.dump_json(board, indent=1) + b"\n")
 
 
 def result(measured: Measurement) -> str:
@@ -27,24 +66,27 @@ def result(measured: Measurement) -> str:
     return measured.versus[best].outcome if best else ALONE
 
 
-def markdown(entries: Sequence[Entry], device: Device, date: str) -> str:
-    """The scoreboard as a page: one table, its totals first."""
-    passed = [(e.name, e.verdict) for e in entries if isinstance(e.verdict, Passed)]
+def markdown(board: Board, device: Device) -> str:
+    """The scoreboard as a page: its totals, then a row for each workload."""
+    passed = [(e.name, e.verdict) for e in board.entries if isinstance(e.verdict, Passed)]
     timed = [(name, m) for name, verdict in passed for m in verdict.measured]
+    versions = ", ".join(f"{name} {version}" for name, version in board.versions.items())
+    arms = list(dict.fromkeys(arm for _, m in timed for arm in m.baselines))
     lines = [
         "# Scoreboard",
         "",
-        f"{device.name}, {date}, {_versions(device)}. Written by `kernelwright scoreboard`:",
-        "medians from a cold L2, baselines in the same run under the same clock.",
+        f"{board.device}, {_dates(board)}, {versions}. Written by"
+        " `kernelwright scoreboard`: medians in µs from a cold L2; the baselines of a row ran in"
+        " turns with it under the same clock.",
         f"A win or a loss is one whose 95 % interval lies beyond {_margins(device)}; else a tie.",
         "",
         *_totals(timed),
         "",
-        "| kernel | workload | µs | of roofline | best baseline | against it | |",
-        "|---|---|---|---|---|---|---|",
-        *(_row(name, m) for name, m in timed),
+        f"| kernel | workload | ours | of roofline | {' | '.join(arms)} | against the best |",
+        "|---|---|" + "---|" * (3 + len(arms)),
+        *(_row(name, m, arms) for name, m in timed),
         "",
-        *_rejected(entries),
+        *_rejected(board.entries),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -52,22 +94,39 @@ def markdown(entries: Sequence[Entry], device: Device, date: str) -> str:
 def _totals(timed: Sequence[tuple[str, Measurement]]) -> Iterator[str]:
     counts = Counter(result(m) for _, m in timed)
     told = ", ".join(f"{counts[r]} {r}" for r in ("win", "tie", "loss", ALONE) if counts[r])
-    shares = [m.of_roofline for _, m in timed]
     yield f"{len(timed)} timed workloads: {told or 'none'}."
-    if timed:
-        name, worst = min(timed, key=lambda pair: pair[1].of_roofline)
-        mean = geomean(shares, [1.0] * len(shares))
-        least = f"worst {worst.of_roofline:.0%}, {name} at {worst.at}"
-        yield f"Geometric mean {mean:.0%} of the roofline; {least}."
+    if not timed:
+        return
+    name, worst = min(timed, key=lambda pair: pair[1].of_roofline)
+    mean = _mean([m.of_roofline for _, m in timed])
+    yield (
+        f"Geometric mean {mean:.0%} of the roofline; worst {worst.of_roofline:.0%},"
+        f" {name} at {worst.at}."
+    )
+    raced = [(pair, pair[1].speedup(best)) for pair in timed if (best := pair[1].best_baseline)]
+    if raced:
+        (name, worst), ratio = min(raced, key=lambda one: one[1])
+        mean = _mean([ratio for _, ratio in raced])
+        yield (
+            f"Geometric mean {mean:.2f}x the best baseline of each row; worst {ratio:.2f}x,"
+            f" {name} at {worst.at}."
+        )
 
 
-def _row(name: str, m: Measurement) -> str:
+def _mean(values: Sequence[float]) -> float:
+    return geomean(values, [1.0] * len(values))
+
+
+def _row(name: str, m: Measurement, arms: Sequence[str]) -> str:
     best = m.best_baseline
-    beside = f"{best} {m.baselines[best]:.1f} | {m.speedup(best):.2f}x" if best else " | "
-    verdict = result(m)
-    told = f"**{verdict}**" if verdict == "loss" else verdict
+    times = [f"{m.baselines[arm]:.1f}" if arm in m.baselines else "" for arm in arms]
+    told = result(m)
+    if best:
+        interval = f"{m.versus[best].low:.3f} to {m.versus[best].high:.3f}"
+        word = f"**{told}**" if told == "loss" else told
+        told = f"{m.speedup(best):.2f}x {best} ({interval}), {word}"
     share = f"{m.of_roofline:.0%} ({m.bound})"
-    return f"| {name} | {m.at} | {m.time_us:.1f} | {share} | {beside} | {told} |"
+    return f"| {' | '.join([name, str(m.at), f'{m.time_us:.1f}', share, *times, told])} |"
 
 
 def _rejected(entries: Sequence[Entry]) -> Iterator[str]:
@@ -76,12 +135,18 @@ def _rejected(entries: Sequence[Entry]) -> Iterator[str]:
             yield f"**{entry.name} was rejected** at {entry.verdict.stage}: {entry.verdict.reason}"
 
 
+def _dates(board: Board) -> str:
+    days = sorted({entry.date for entry in board.entries})
+    return " to ".join(dict.fromkeys([days[0], days[-1]])) if days else "no entries yet"
+
+
 def _margins(device: Device) -> str:
     """The share that counts as no difference, by the length of a kernel."""
     told = [f"{device.margin(us):.1%} at {us:.0f} µs" for us in device.noise]
     return ", ".join(told) or f"{LEAST_MARGIN:.0%}"
 
 
-def _versions(device: Device) -> str:
+def _versions(device: Device) -> dict[str, str]:
+    """What a time depends on; not what was measured, which differs a little each time."""
     known = ("driver", "torch", "triton", "ptxas")
-    return ", ".join(f"{name} {device.versions[name]}" for name in known if name in device.versions)
+    return {name: device.versions[name] for name in known if name in device.versions}
