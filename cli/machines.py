@@ -94,5 +94,7 @@ def calibrate(json: Json = False) -> None:
         "vector TFLOP/s", *(f"{c.vector_tflops:.0f}" for c in (device.measured, device.datasheet))
     )
     table.add_row("launch µs", f"{device.measured.launch_us:.1f}", "")
+    for time_us, share in device.noise.items():
+        table.add_row(f"A/A spread at {time_us:.0f} µs", f"{share:.2%}", "")
     out.print(table)
     out.print(f"kept in {path}", highlight=False, soft_wrap=True)
