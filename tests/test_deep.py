@@ -1,12 +1,18 @@
 """The deep stage without a GPU: its arithmetic, its words, and tapes that a CPU can play."""
 
+import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from tapes import AT, CASE, CLONE, CPU, X, Y, launch, op_of, plain_op, tape_of
 from test_sanitizer import NONE, ONE, RACE, READ, UNREAD, request_of
 
+import seeds
 from evaluator.deep import job
 from evaluator.deep.looks import has_effect, launched, pairs, repeat, without
 from evaluator.deep.points import beyond, ragged, real
@@ -27,6 +33,9 @@ from evaluator.turns import Turns
 from kernel_library.recipe import Offsets
 from kernel_library.spec import OpSpec, Tensor, Workload
 from kernel_library.tape import Call, Scalar
+from kernel_library.unit import discover
+
+ROOT = Path(__file__).parent.parent
 
 # Repeats, and launches without an effect
 
@@ -140,6 +149,37 @@ def test_the_int32_cheat_meets_a_product_that_wraps(zygote):
                if isinstance(a, Scalar) and a.type == "i32"]  # fmt: skip
     assert any((point[0].dims["M"] - 1) * n >= WIDE for n in numbers)
     assert max(b.bytes for b in tape.tape.buffers) > 4 * WIDE
+
+
+def interpreted_beyond(folder, *names):
+    """Interpret kernels beyond 2^31 elements; how each came out, or None for a fault."""
+    ran = subprocess.run(
+        [sys.executable, ROOT / "tests/run_wide.py", *names], cwd=folder, capture_output=True,
+        text=True, timeout=240, env={**os.environ, "TRITON_INTERPRET": "1"},
+    )  # fmt: skip
+    if ran.returncode < 0:
+        return None
+    assert ran.returncode == 0, ran.stderr
+    return {each["kernel"]: each["error"] for each in map(json.loads, ran.stdout.splitlines())}
+
+
+def test_a_product_that_wraps_is_wrong_beyond_and_one_that_does_not_is_right(tmp_path):
+    (trial,) = trials("c51_int32")
+    wide = trial.source.replace("row, col = at // N,", "row, col = (at // N).to(tl.int64),")
+    assert wide != trial.source
+    for name, source in (("wraps", trial.source), ("wide", wide)):
+        (tmp_path / f"{name}.py").write_text(source)
+    wrong = interpreted_beyond(tmp_path, "wraps.py", "scale")
+    assert wrong is None or not wrong["scale"] < 1e-3
+    assert interpreted_beyond(tmp_path, "wide.py", "scale") == {"scale": 0.0}
+
+
+@pytest.mark.slow
+def test_every_seed_is_right_beyond(tmp_path):
+    names = [unit.op.name for unit in discover(seeds) if beyond(unit.spec, 1)]
+    found = interpreted_beyond(tmp_path, *names)
+    assert found is not None and set(found) == set(names) and len(names) > 12
+    assert all(error < 2e-2 for error in found.values()), found
 
 
 def test_the_reading_cheat_reads_past_the_end_where_the_sanitizer_looks(zygote):
