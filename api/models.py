@@ -140,6 +140,8 @@ def why_not_acceptable(verdict: Verdict) -> str:
         return "A rejected candidate cannot enter the library."
     if verdict.record.sandbox != "namespaces":
         return f"Judged in a sandbox of level “{verdict.record.sandbox}”: only “namespaces” counts."
+    if verdict.record.evidence == "replayed" and not verdict.record.is_deep:
+        return "Judged quickly, as no winner is: submit it as a candidate, in a job of one attempt."
     return ""
 
 

@@ -111,6 +111,11 @@ class Record:
     layouts: tuple[str, ...] = ()
     confinement: tuple[Mechanism, ...] = ()
 
+    @property
+    def is_deep(self) -> bool:
+        """Whether it went through the stage that only what enters the library goes through."""
+        return "deep" in self.seconds
+
 
 @dataclass(frozen=True, slots=True)
 class Passed:

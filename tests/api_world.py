@@ -92,7 +92,7 @@ REPLAYED = Record(
     "replayed", "namespaces", ("sm_90",), "NVIDIA H200",
     {"driver": "580.159", "torch": "2.11.0+cu130", "triton": "3.6.0"},
     ("hidden sizes", "poisoned outputs", "guard bands", "mutation"),
-    {"record": 1.2, "smoke": 0.4, "correct": 3.1, "speed": 2.2},
+    {"record": 1.2, "smoke": 0.4, "correct": 3.1, "speed": 2.2, "deep": 61.0},
 )  # fmt: skip
 INTERPRETED = Record(
     "interpreted", "namespaces", ("sm_90",), None, {"torch": "2.13.0+cpu", "triton": "3.8.0"},

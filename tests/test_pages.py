@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -23,7 +24,7 @@ from api_world import (
 )
 
 from api.chart import Point, progress
-from api.models import verdict_page
+from api.models import verdict_page, why_not_acceptable
 from api.text import diff, is_unseen, source_html, visible
 from kernel_library.job import Attempt
 from kernel_library.verdict import Measurement, Passed
@@ -84,6 +85,12 @@ def test_times_stand_beside_their_baselines_and_their_device(shown: Served):
         "1.11× tie",
     ):
         assert part in text, part
+
+
+def test_what_was_judged_quickly_alone_cannot_be_accepted():
+    quick = timed(40.0, record=replace(REPLAYED, seconds={"speed": 1.0}))
+    assert "Judged quickly" in why_not_acceptable(quick)
+    assert why_not_acceptable(timed(40.0)) == ""
 
 
 def test_a_winner_that_was_measured_again_shows_both_readings(served: Served):

@@ -105,14 +105,19 @@ def free_name(session: Session, op: OpSpec) -> str:
 def acceptable(op: OpSpec | None, verdict: Verdict) -> OpSpec:
     """The contract under which a candidate may enter the library.
 
-    Raises NotAcceptable for a rejected one, and for one that was judged outside a sandbox of
-    namespaces: what it did to its judge is not known.
+    Raises NotAcceptable for a rejected one, for one that was judged outside a sandbox of namespaces
+    (what it did to its judge is not known), and for one that was replayed and not looked into.
     """
     if op is None:
         raise NotAcceptable("the job has no contract: let it read its problem first")
     if not isinstance(verdict, Passed):
         raise NotAcceptable(f"the judge rejected it at {verdict.stage}: only what passed may enter")
     check_sandbox(verdict)
+    if verdict.record.evidence == "replayed" and not verdict.record.is_deep:
+        raise NotAcceptable(
+            "it was judged quickly, as a job's winner is not: submit it as a candidate, in a job of"
+            " one attempt"
+        )
     return op
 
 

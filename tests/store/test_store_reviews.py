@@ -110,9 +110,10 @@ def test_a_review_says_why(store, decision, note):
         (rejected(), OP, "rejected it at correct"),
         (passed(4.0, "rlimits"), OP, "'rlimits'"),
         (passed(4.0, "none"), OP, "'none'"),
+        (passed(4.0, stages=("speed",)), OP, "judged quickly"),
         (passed(4.0), None, "no contract"),
     ],
-    ids=["rejected", "rlimits", "none", "no-contract"],
+    ids=["rejected", "rlimits", "none", "quick", "no-contract"],
 )
 def test_what_was_not_proven_cannot_be_accepted(store, verdict, op, why):
     job_id = searched(store, attempt("1", verdict), op=op)
