@@ -52,8 +52,11 @@ def from_space(
     seed: int = 0,
     priors: Sequence[Tuned] = (),
     names: Names = own_names,
+    together: int = 1,
 ) -> Proposer:
     """Tune the best kernel so far in at most `tries` settings, then join each size's winner.
+
+    So many settings as `together` says are tried at a time.
 
     Settings that were tuned before (`priors`, then the kernel's own table) come first, then the
     defaults, then a tree-structured Parzen estimator, or every setting where they are few enough.
@@ -69,7 +72,8 @@ def from_space(
             space = space_of(top.candidate)
             if space is None or not space.knobs:
                 return Exhausted(NO_SPACE)
-            return _next(_Family.of(op, space, names, top.candidate, history), tries, seed, priors)
+            family = _Family.of(op, space, names, top.candidate, history)
+            return _next(family, tries, seed, priors, together)
         except (NotASpaceError, FormulaError) as error:
             return Exhausted(f"the best kernel cannot be tuned: {error}")
 
@@ -144,11 +148,21 @@ class _Family:
         return self.child(full, () if all(legal) else rows, f"tried with {why}")
 
 
-def _next(family: _Family, tries: int, seed: int, priors: Sequence[Tuned]) -> Proposal | Exhausted:
+def _next(
+    family: _Family, tries: int, seed: int, priors: Sequence[Tuned], together: int
+) -> Proposal | Exhausted:
     tried = family.tried
-    config = _pick(family, tried, tries, seed, priors) if len(tried) < tries else None
-    if config is not None:
-        return Proposal(family.trial(config))
+    picked: list[Candidate] = []
+    supposed = dict(tried)
+    while len(picked) < together and len(supposed) < tries:
+        config = _pick(family, supposed, tries, seed, priors)
+        if config is None:
+            break
+        picked.append(family.trial(config))
+        # what is still being judged is searched on as if it could not run
+        supposed[family.setting(config)] = None
+    if picked:
+        return Proposal(picked[0], beside=tuple(picked[1:]))
     joined = _joined(family)
     if joined is None or joined.digest in {a.candidate.digest for a in family.members}:
         return Exhausted(f"the settings of the best kernel are tuned ({len(tried)} were tried)")

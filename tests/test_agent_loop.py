@@ -1,5 +1,6 @@
 """The loop, its stops and the order of its proposers, with scripted parts."""
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -117,6 +118,60 @@ def test_a_candidate_is_never_judged_twice():
     assert judged == ["# a", "# b"]
     assert ended.why == "Only candidates that were judged before are proposed."
     assert [a.usage.tokens_in for a in history] == [10, 20]  # the repeat was paid for too
+
+
+def all_at_once(*names: str):
+    """Proposes the first that the history lacks, and the rest beside it."""
+
+    def propose(op: OpSpec, history: Sequence[Attempt]) -> Proposal | Exhausted:
+        seen = {a.candidate.source for a in history}
+        left = [candidate(n) for n in names if candidate(n).source not in seen]
+        if not left:
+            return Exhausted("the script is over")
+        return Proposal(left[0], Usage(tokens_in=7), beside=tuple(left[1:]))
+
+    return propose
+
+
+def test_candidates_beside_each_other_are_judged_at_once_and_told_in_order():
+    everyone = threading.Barrier(3)
+
+    def evaluate(op: OpSpec, c: Candidate) -> Verdict:
+        everyone.wait(10)
+        return timed(0.5)
+
+    history = list(optimize(OP, all_at_once("a", "b", "c"), evaluate, never))
+    assert [a.candidate.source for a in history] == ["# a", "# b", "# c"]
+    assert [a.usage.tokens_in for a in history] == [7, 0, 0]  # thought of once
+
+
+def test_no_more_are_judged_at_once_than_the_budget_has_left():
+    names = ("a", "b", "c", "d", "e")
+    ended = optimize(OP, all_at_once(*names), judge(c=0.5), out_of_attempts(3))
+    history: list[Attempt] = []
+    assert drive(ended, history.append).why == "All 3 attempts are used."
+    assert [a.candidate.source for a in history] == ["# a", "# b", "# c"]
+
+
+def test_what_was_judged_before_is_not_judged_beside():
+    def propose(op: OpSpec, history: Sequence[Attempt]) -> Proposal | Exhausted:
+        fresh = candidate(f"new {len(history)}")
+        return Proposal(fresh, beside=(candidate("old"), fresh, candidate("old")))
+
+    history = list(optimize(OP, propose, judge(), out_of_attempts(4)))
+    assert [a.candidate.source for a in history] == ["# new 0", "# old", "# new 2", "# new 3"]
+
+
+def test_a_failure_of_ours_beside_others_ends_the_run_after_what_came_before():
+    def evaluate(op: OpSpec, c: Candidate) -> Verdict:
+        if c.source == "# b":
+            raise ConnectionError("the judge is gone")
+        return WRONG
+
+    history: list[Attempt] = []
+    with pytest.raises(ConnectionError):
+        drive(optimize(OP, all_at_once("a", "b", "c"), evaluate, never), history.append)
+    assert [a.candidate.source for a in history] == ["# a"]
 
 
 def test_a_failure_of_ours_ends_the_run_and_is_no_verdict():

@@ -63,6 +63,21 @@ def swept(surface: Surface, space: Space, start: Sequence[Attempt] = (), **how) 
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
+def test_a_sweep_of_several_at_a_time_finds_what_one_by_one_finds(seed: int):
+    start = root(bowl, replace(ROOT, config={"BLOCK": 64, "num_warps": 1, "num_stages": 1}))
+    history = swept(bowl, SPACE, start, tries=40, seed=seed, together=4)
+    configs = [tuple(a.candidate.config.items()) for a in history]
+    assert len(set(configs)) == len(configs) <= 40
+    assert best(history).candidate.config == {"BLOCK": 1024, "num_warps": 4, "num_stages": 3}
+
+
+def test_a_proposal_holds_no_more_settings_than_tries_are_left():
+    propose = from_space(lambda c: SPACE, tries=4, together=8)
+    proposal = propose(OP, root(bowl, replace(ROOT, config={"BLOCK": 64, "num_warps": 1})))
+    assert isinstance(proposal, Proposal) and 1 + len(proposal.beside) == 3
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3])
 def test_the_best_setting_of_a_known_surface_is_found_in_a_fifth_of_the_grid(seed: int):
     start = root(bowl, replace(ROOT, config={"BLOCK": 64, "num_warps": 1, "num_stages": 1}))
     history = swept(bowl, SPACE, start, tries=32, seed=seed)

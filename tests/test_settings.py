@@ -30,6 +30,14 @@ def test_settings_come_from_the_environment(monkeypatch, tmp_path):
     assert settings.device_path == tmp_path / "device.json"
 
 
+def test_candidates_are_judged_side_by_side_on_half_of_the_cores(monkeypatch):
+    for cores, wanted in ((1, 1), (6, 3), (64, 8)):
+        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+        assert Settings().side_by_side == wanted
+    monkeypatch.setenv("KERNELWRIGHT_TOGETHER", "3")
+    assert Settings().side_by_side == 3
+
+
 def test_home_is_where_xdg_says(monkeypatch, tmp_path):
     monkeypatch.delenv("KERNELWRIGHT_HOME", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))

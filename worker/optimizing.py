@@ -143,12 +143,16 @@ def calls_of(store: Store, job_id: str) -> list[Call]:
 
 def team(judge: Judge, settings: Settings, ask: Ask, problem: Problem, log: Log) -> Proposer:
     """All proposers of a job, in order of cost."""
-    given = _given(judge, ask, problem)
+    given, together = _given(judge, ask, problem), settings.side_by_side
     library = Library(known_kernels(log.store, judge.device), judge.rooms.recorder)
     return in_order(
-        *([one_by_one(given, "what was submitted with the problem is judged")] if given else []),
+        *(
+            [in_turn(given, "what was submitted with the problem is judged", together)]
+            if given
+            else []
+        ),
         library.proposer(),
-        from_space(library.space_of, tries=SWEEP_TRIES),
+        from_space(library.space_of, tries=SWEEP_TRIES, together=together),
         _model(judge, settings, ask, log) if ask.llm else no_model_asked,
         note=log.note,
     )
@@ -178,13 +182,15 @@ def submitted(op: OpSpec, source: str) -> Candidate:
     return Candidate(op.name, source, entry, proposer="human", why="submitted with the problem")
 
 
-def one_by_one(candidates: list[Candidate], otherwise: str) -> Proposer:
-    """Propose each of these once."""
+def in_turn(candidates: list[Candidate], otherwise: str, together: int = 1) -> Proposer:
+    """Propose each of these once, so many at a time."""
 
     def propose(op: OpSpec, history: History) -> Proposal | Exhausted:
         seen = {a.candidate.digest for a in history}
         fresh = [c for c in candidates if c.digest not in seen]
-        return Proposal(fresh[0]) if fresh else Exhausted(otherwise)
+        if not fresh:
+            return Exhausted(otherwise)
+        return Proposal(fresh[0], beside=tuple(fresh[1:together]))
 
     return propose
 

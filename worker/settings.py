@@ -52,6 +52,7 @@ class Settings(BaseSettings):
     max_tokens: int = Field(default=2_000_000, ge=0)
     max_dollars: float = Field(default=50.0, ge=0)
 
+    together: int | None = Field(default=None, gt=0)
     lease_seconds: float = Field(default=60.0, ge=1)
     poll_seconds: float = Field(default=1.0, gt=0)
 
@@ -97,6 +98,11 @@ class Settings(BaseSettings):
     def key(self) -> SecretStr | None:
         """The model endpoint's key, from the setting or its file. Raises OSError."""
         return _secret(self.llm_key, self.llm_key_file)
+
+    @property
+    def side_by_side(self) -> int:
+        """Candidates of a job that are judged at a time: half of the cores compile, half play."""
+        return self.together or max(1, min(8, (os.cpu_count() or 1) // 2))
 
     @property
     def device_path(self) -> Path:
