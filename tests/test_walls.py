@@ -234,6 +234,12 @@ def test_a_confined_child_is_in_its_group_before_it_is_a_strangers():
     assert not groups.path.exists()
 
 
+def test_a_group_that_cannot_be_ended_at_once_is_not_used(tmp_path):
+    with pytest.raises(OSError, match=r"Linux 5\.14"), Groups(tmp_path).one():
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 @needs("cgroup")
 def test_processes_that_take_too_much_in_sum_are_ended():
     with Zygote(()) as zygote:

@@ -98,6 +98,8 @@ def _delegate(group: Path) -> None:
 def _make(group: Path, limits: Mapping[str, int]) -> None:
     group.mkdir()
     try:
+        if not (group / "cgroup.kill").exists():
+            raise OSError("this kernel cannot end a group at once: Linux 5.14 can")
         for name, limit in limits.items():
             file = group / name
             # a kernel without swap has no limit on it

@@ -23,7 +23,8 @@ IN_CONTAINER: dict[Mechanism, str] = {
     "landlock": "docker run --security-opt seccomp=unconfined, on a kernel that has Landlock",
     "cgroup": "docker run --privileged --cgroupns=private, and in it, as root: "
     "mkdir /sys/fs/cgroup/init; for p in $(cat /sys/fs/cgroup/cgroup.procs); "
-    "do echo $p > /sys/fs/cgroup/init/cgroup.procs; done",
+    "do echo $p > /sys/fs/cgroup/init/cgroup.procs; done; "
+    "echo +memory +pids > /sys/fs/cgroup/cgroup.subtree_control",
 }
 ON_HOST: dict[Mechanism, str] = {
     "namespaces": "run as root, or on a kernel that lets users make namespaces",
