@@ -79,11 +79,16 @@ class Hostile:
     source: str
     due: str
 
+    @property
+    def harmless(self) -> bool:
+        """Whether it may be judged where no namespace holds it."""
+        return not self.source.startswith(GUARD)
+
 
 def hostile(honest: str) -> list[Hostile]:
     """Harm of our own before the honest kernel's source, and the bank's."""
     ours = [Hostile(name, GUARD + harm + honest, due) for name, (due, harm) in OWN.items()]
-    ours.append(Hostile("device memory", GUARD + honest + TOO_LARGE, "rejected"))
+    ours.append(Hostile("device memory", honest + TOO_LARGE, "rejected"))
     for name in BANK:
         (trial,) = trials(f"cheats/{name}")
         due = "passed" if "passes" in trial.due["replayed"] else "rejected"

@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.held import held, leaks
-from benchmarks.soak import soak
-from benchmarks.villains import GUARD, hostile
+from benchmarks.soak import plan, soak
+from benchmarks.villains import GUARD, OWN, Hostile, hostile
 from evaluator.errors import CandidateError
 from evaluator.evaluate import Lab
-from evaluator.redteam import trials
 from evaluator.sandbox import sandbox_level
 from kernel_library.verdict import Record
 
@@ -62,12 +61,8 @@ def test_a_child_that_nobody_waited_for_is_seen_even_dead(own_folder):
 
 
 def test_nothing_of_ours_does_harm_outside_a_namespace_of_its_own():
-    (honest,) = trials("honest/plain")
-    bank = {trial.source for trial in trials("cheats/")}
-    villains = hostile(honest.source)
-    assert all(
-        villain.source.startswith(GUARD) for villain in villains if villain.source not in bank
-    )
+    kinds = hostile("")
+    assert {kind.name for kind in kinds if not kind.harmless} == OWN.keys()
     # the guard alone: what follows it is not to be tried here
     assert os.getpid() != 1
     with pytest.raises(SystemExit, match="harm a host"):
@@ -98,15 +93,16 @@ def lab(passes: Callable[[int], bool]) -> Lab:
 
 def test_an_honest_kernel_that_is_told_otherwise_once_is_a_fault():
     # each candidate is run twice: at the smoke points, and at the others
-    alone = ("passed", "() () ()")
-    assert soak(lab(lambda n: True), alone, 3, 99).faults == []
-    (fault,) = soak(lab(lambda n: n != 2), alone, 3, 99).faults
+    alone, turns = ("passed", "() ()"), plan(3, 99, [])
+    assert soak(lab(lambda n: True), alone, turns).faults == []
+    (fault,) = soak(lab(lambda n: n != 2), alone, turns).faults
     assert fault.startswith("evaluation 2, honest: rejected smoke")
 
 
 def test_a_villain_that_is_let_through_is_a_fault():
-    (fault,) = soak(lab(lambda n: True), ("passed", "() () ()"), 3, 3).faults
-    assert fault.startswith("evaluation 3, fork bomb: passed")
+    turns = plan(3, 3, [Hostile("bomb", "", "rejected")])
+    (fault,) = soak(lab(lambda n: True), ("passed", "() ()"), turns, jobs=2).faults
+    assert fault.startswith("evaluation 3, bomb: passed")
 
 
 @pytest.mark.slow
