@@ -82,7 +82,10 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
-    """What the compiler made of one kernel: per thread and per program, from the binary."""
+    """What the compiler made of one kernel: per thread and per program, from the binary.
+
+    `async_instructions` counts copies, matrix products and barriers that no thread waits in.
+    """
 
     name: str
     target: str
@@ -91,6 +94,7 @@ class KernelFacts:
     shared_bytes: int
     num_warps: int
     matmul_instructions: int = 0
+    async_instructions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ from kernel_library.recipe import Offsets
 from kernel_library.spec import OpSpec, Tensor, Workload
 from kernel_library.tape import Call, Scalar
 from kernel_library.unit import discover
+from kernel_library.verdict import KernelFacts
+from seeds import gemm
 
 ROOT = Path(__file__).parent.parent
 
@@ -191,6 +193,13 @@ def test_the_reading_cheat_reads_past_the_end_where_the_sanitizer_looks(zygote):
     tapes = record(trial.op, trial.candidate, points, zygote, DEFAULT_ARCH)
     for (at, _), tape in zip(points, tapes, strict=True):
         assert tape.tape.buffers[0].bytes == 4 * at.dims["M"] * at.dims["N"]
+        assert [kernel.async_instructions for kernel in tape.tape.kernels] == [0]
+
+
+def test_a_kernel_that_copies_asynchronously_is_told_apart(zygote):
+    op, candidate = gemm.UNIT.spec, gemm.UNIT.candidate()
+    (tape,) = record(op, candidate, [smoke(op)], zygote, DEFAULT_ARCH)
+    assert all(kernel.async_instructions > 0 for kernel in tape.tape.kernels)
 
 
 # The stage
@@ -271,7 +280,9 @@ def test_what_is_wrong_is_rejected_at_deep(tmp_path, changes, reason):
 
 def test_a_doubtful_finding_is_told_and_not_held_against_it(tmp_path):
     race = {"racecheck": Log(RACE.replace("_rows", "kernel"))}
-    take = Take(AT, CASE, tape_of(launch(scratch_bytes=128)))
+    taped = tape_of(launch())
+    busy = KernelFacts("kernel", "sm_90", 32, 0, 0, 4, async_instructions=8)
+    take = Take(AT, CASE, replace(taped, tape=replace(taped.tape, kernels=(busy,))))
     notes = look(plain_op(), None, POINTS, bench(tmp_path, logs=race.items(), take=take))
     (told,) = [note for note in notes if DOUBTFUL in note]
     assert told.startswith("racecheck says that kernel races on shared memory")

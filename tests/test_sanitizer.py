@@ -6,23 +6,29 @@ The logs are written after its manual and public reports; none was recorded.
 import os
 import stat
 import sys
-from dataclasses import replace
 
 import pytest
 import torch
-from tapes import AT, CASE, CLONE, CPU, X, Y, launch, plain_op, tape_of
+from tapes import AT, CASE, CLONE, CPU, X, Y, plain_op, tape_of
 
 from evaluator.deep import running
 from evaluator.deep.alone import play_each
 from evaluator.deep.exact import Exact
-from evaluator.deep.running import Log, sanitize
-from evaluator.deep.sanitizer import FOUND, TOOLS, Finding, command, findings, is_complete
-from evaluator.deep.stage import believed
+from evaluator.deep.running import PLAYED, Log, sanitize
+from evaluator.deep.sanitizer import (
+    FOUND,
+    Finding,
+    believed,
+    command,
+    findings,
+    is_complete,
+    version_of,
+)
 from evaluator.inputs import draw
 from evaluator.play import wire
 from evaluator.play.player import Player
 from evaluator.play.wire import Request, Take
-from kernel_library.tape import Descriptor, Pointer, Tape
+from kernel_library.tape import Pointer
 from kernel_library.verdict import KernelFacts
 
 BANNER = "========= COMPUTE-SANITIZER\n"
@@ -65,6 +71,8 @@ BARRIER = """========= Barrier error detected. Divergent thread(s) in block
          "reads 4 bytes at a misaligned address"),
         ("memcheck", READ.splitlines(True)[0] + READ.splitlines(True)[1] + ONE,
          "reads 4 bytes outside its buffers"),
+        ("racecheck", RACE.upper().replace("_ROWS", "_rows"),
+         "races on shared memory: a barrier is missing"),
         ("racecheck", RACE, "races on shared memory: a barrier is missing"),
         ("initcheck", UNREAD.format(kernel="_rows"), "reads memory that nothing has written"),
         ("synccheck", BARRIER, "uses a barrier that not all of its threads reach"),
@@ -101,25 +109,38 @@ def test_a_log_that_breaks_off_is_not_complete():
     assert not is_complete(BANNER) and not is_complete("")
 
 
-def facts(matmul=0) -> KernelFacts:
-    return KernelFacts("kernel", "sm_90", 32, 0, 0, 4, matmul)
+def facts(name="kernel", asynchronous=0) -> KernelFacts:
+    return KernelFacts(name, "sm_90", 32, 0, 0, 4, async_instructions=asynchronous)
 
 
-TMA = Descriptor(Pointer(0), (8, 8), (8, 1), (8, 8), 4, 7, 0)
-PLAIN = Tape((), (launch(),), (), (facts(),))
-PRODUCT = replace(PLAIN, kernels=(facts(matmul=8),))
-COPIES = [replace(PLAIN, steps=(launch(**how),)) for how in
-          ({"arguments": (TMA,)}, {"scratch_bytes": 128})]  # fmt: skip
+OLD, NEW = (2025, 3), (2026, 4)
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-def test_what_a_tool_is_known_to_invent_is_not_held_against_a_kernel(tool):
-    found = Finding(tool, "kernel", "is wrong")
-    assert believed(found, [PLAIN])
-    assert believed(found, [PRODUCT]) == (tool in ("memcheck", "initcheck"))
-    for tape in COPIES:
-        assert believed(found, [PLAIN, tape]) == (tool == "memcheck")
-    assert not believed(replace(found, tool="memcheck", shared=True), [PRODUCT])
+@pytest.mark.parametrize(
+    ("tool", "access", "version", "held"),
+    [
+        ("memcheck", "global write", OLD, True),
+        ("memcheck", "global atomic", OLD, True),
+        ("memcheck", "global read", OLD, False),
+        ("memcheck", "global read", NEW, True),
+        ("memcheck", "shared read", NEW, False),
+        ("racecheck", "", NEW, False),
+        ("synccheck", "", NEW, False),
+        ("initcheck", "", NEW, False),
+    ],
+)
+def test_what_a_tool_is_known_to_invent_is_not_held_against_a_kernel(tool, access, version, held):
+    found = Finding(tool, "kernel", "is wrong", access)
+    assert believed(found, [facts()], version)
+    assert believed(found, [facts(asynchronous=8)], version) is held
+    # what another kernel does asynchronously is nothing to it, but that may have written its input
+    beside = [facts(), facts("other", 8)]
+    assert believed(found, beside, version) is (tool != "initcheck")
+
+
+def test_a_version_is_read_from_what_the_tool_says():
+    told = "NVIDIA (R) Compute Sanitizer\nVersion 2025.3.1.0 (build 36437869) (public-release)\n"
+    assert version_of(told) == (2025, 3) and version_of("command not found") == (0, 0)
 
 
 # Running it: a stand-in on the path, which says and does what it is told
@@ -127,11 +148,15 @@ def test_what_a_tool_is_known_to_invent_is_not_held_against_a_kernel(tool):
 STAND_IN = """#!{python}
 import os, subprocess, sys, time
 asked = sys.argv[1:]
+if asked == ["--version"]:
+    print("Compute Sanitizer\\nVersion 2025.3.0.0 (build 1)")
+    sys.exit(0)
 log, tool = (asked[asked.index(name) + 1] for name in ("--log-file", "--tool"))
 target = asked[asked.index({python!r}):]
 open(os.environ["SEEN"], "a").write(" ".join(asked) + "\\n")
 time.sleep(float(os.environ.get("SLEEP", "0")))
 ended = subprocess.run(target).returncode if "REALLY" in os.environ else 0
+print(os.environ.get("SAID", {played!r}))
 open(log, "w").write(os.environ.get("LOG_" + tool, ""))
 sys.exit(ended or int(os.environ.get("CODE", "0")))
 """
@@ -140,7 +165,7 @@ sys.exit(ended or int(os.environ.get("CODE", "0")))
 @pytest.fixture
 def stand_in(tmp_path, monkeypatch):
     program = tmp_path / "compute-sanitizer"
-    program.write_text(STAND_IN.format(python=sys.executable))
+    program.write_text(STAND_IN.format(python=sys.executable, played=PLAYED))
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
@@ -150,7 +175,7 @@ def stand_in(tmp_path, monkeypatch):
 def test_a_tool_that_found_something_has_looked(stand_in, monkeypatch):
     monkeypatch.setenv("LOG_memcheck", READ + ONE)
     monkeypatch.setenv("CODE", str(FOUND))
-    assert sanitize("memcheck", b"{}", 60) == Log(READ + ONE)
+    assert sanitize("memcheck", b"{}", 60) == Log(READ + ONE, "", (2025, 3))
     asked = stand_in.read_text().split()
     assert asked[:4] == ["--tool", "memcheck", "--error-exitcode", str(FOUND)]
     assert asked[asked.index("-m") + 1] == "evaluator.deep.alone" and "--padding" in asked
@@ -161,9 +186,11 @@ def test_a_tool_that_found_something_has_looked(stand_in, monkeypatch):
     ("settings", "why"),
     [
         ({"CODE": "1", "LOG_initcheck": "========= Error: no permission\n"},
-         "initcheck could not run: Error: no permission"),
-        ({"LOG_initcheck": BANNER}, "initcheck could not run: COMPUTE-SANITIZER"),
-        ({"CODE": "7"}, "initcheck could not run: it ended with 7"),
+         "initcheck could not run: Error: no permission; played to the end"),
+        ({"LOG_initcheck": BANNER, "SAID": "went home"}, "initcheck could not run: went home"),
+        ({"LOG_initcheck": "========= Error: Device not supported\n" + ONE, "SAID": "oh",
+          "CODE": str(FOUND)}, "initcheck could not run: Error: Device not supported; oh"),
+        ({"CODE": "7", "SAID": ""}, "initcheck could not run: it ended with 7"),
         ({"SLEEP": "60"}, "initcheck took too long"),
     ],
 )  # fmt: skip
@@ -178,6 +205,7 @@ def test_the_target_is_started_with_what_it_needs_and_says_what_it_lacks(stand_i
     monkeypatch.setenv("REALLY", "1")
     sent, binaries = wire.pack([Take(AT, CASE, tape_of(CLONE))])
     request = wire.dump_request(Request("check", plain_op(), sent, binaries, "/nowhere"))
+    monkeypatch.setenv("SAID", "")
     assert "no CUDA GPU is visible" in sanitize("synccheck", request, 120).why
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from evaluator.deep.exact import Exact
+from evaluator.deep.running import PLAYED
 from evaluator.inputs import draw
 from evaluator.play.check import kernels
 from evaluator.play.job import gpu
@@ -32,3 +33,4 @@ def play_each(request: Request, device: torch.device) -> None:
 
 if __name__ == "__main__":
     play_each(load_request(Path(sys.argv[1]).read_bytes()), gpu())
+    sys.stdout.write(f"{PLAYED}\n")

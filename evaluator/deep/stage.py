@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from evaluator.deep.job import EFFECT, NO_ROOM
 from evaluator.deep.looks import REPEATS, launched, pairs
 from evaluator.deep.running import Sanitize
-from evaluator.deep.sanitizer import TOOLS, Finding, Tool, findings
+from evaluator.deep.sanitizer import TOOLS, Tool, believed, findings
 from evaluator.errors import CandidateError
 from evaluator.isolate import Isolate
 from evaluator.matrix import Point
@@ -21,7 +21,6 @@ from evaluator.play.wire import Reply, Request, Take, dump_request, pack
 from evaluator.turns import Turns
 from kernel_library.candidate import Candidate
 from kernel_library.spec import OpSpec
-from kernel_library.tape import Descriptor, Tape
 
 JOB = "evaluator.deep.job"
 #: Seconds that a tool may take: torch starts some times slower under it, then each take.
@@ -112,15 +111,15 @@ def _sanitized(
 ) -> Iterator[str]:
     """Run each tool, and tell which saw nothing, and what was not looked into for what reason."""
     whole, takes = bench.takes(op, candidate, points)
-    kernels, tapes = launched(takes), [take.recording.tape for take in takes]
+    facts = [kernel for take in takes for kernel in take.recording.tape.kernels]
     sent, binaries = pack(takes)
     request = dump_request(Request("check", whole, sent, binaries, str(bench.turns.folder)))
     looked, unseen = list[str](), dict[str, list[str]]()
     for tool in TOOLS:
         with bench.turns.shared():
             log = bench.sanitize(tool, request, TOOL_S + TAKE_S * len(takes))
-        for found in findings(tool, log.text, kernels):
-            if believed(found, tapes):
+        for found in findings(tool, log.text, launched(takes)):
+            if believed(found, facts, log.version):
                 raise CandidateError("deep", f"{found.kernel} {found.what} ({tool})")
             yield f"{tool} says that {found.kernel} {found.what}: {DOUBTFUL}"
         if log.why:
@@ -139,30 +138,4 @@ UNSEEN: Mapping[Tool, str] = {
     "initcheck": "reads of unwritten memory",
     "synccheck": "misused barriers",
 }
-DOUBTFUL = "not held against it, for this tool is known to err on kernels of its kind"
-
-
-def believed(finding: Finding, tapes: Sequence[Tape]) -> bool:
-    """Whether a finding is held against the kernel, or is one that the tools are known to invent.
-
-    Copies by TMA write memory as no thread's work: initcheck may not see that they wrote, and
-    racecheck does not take the barrier that ends them for one (flash-attention's notes on
-    cp.async.bulk). Warps that are apart by design fail synccheck, and matrix instructions read
-    shared memory in sizes that memcheck once got wrong (compute-sanitizer-samples #19).
-    """
-    copies = any(_has_tma(tape) for tape in tapes)
-    if finding.tool == "initcheck":
-        return not copies
-    facts = [kernel for tape in tapes for kernel in tape.kernels if kernel.name == finding.kernel]
-    asynchronous = copies or any(kernel.matmul_instructions for kernel in facts)
-    if finding.tool == "memcheck":
-        return not (finding.shared and asynchronous)
-    return not asynchronous
-
-
-def _has_tma(tape: Tape) -> bool:
-    """Whether any launch takes a descriptor, or has room to make one on the device."""
-    return any(
-        launch.scratch_bytes or any(isinstance(a, Descriptor) for a in launch.arguments)
-        for launch in tape.launches
-    )
+DOUBTFUL = "not held against it, for this tool is known to err where a kernel is asynchronous"

@@ -14,11 +14,13 @@ from kernel_library.verdict import KernelFacts
 
 _USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 _MATMUL = re.compile(r"\b(?:wgmma\.mma_async|mma\.sync|tcgen05\.mma)\b")
+_ASYNC = re.compile(r"\b(?:cp\.async|cp\.reduce\.async|mbarrier|wgmma|tensormap|tcgen05)\b")
 
 
 def kernel_facts(compiled: Any, target: str) -> KernelFacts:  # noqa: ANN401 - a CompiledKernel
-    """Registers per thread, bytes spilled per thread, shared memory, matrix instructions in PTX."""
+    """Registers and bytes spilled per thread, shared memory, and what instructions the PTX has."""
     registers, spills = _usage(compiled.kernel)
+    ptx = compiled.asm.get("ptx", "")
     return KernelFacts(
         name=compiled.name,
         target=target,
@@ -26,7 +28,8 @@ def kernel_facts(compiled: Any, target: str) -> KernelFacts:  # noqa: ANN401 - a
         spills=spills,
         shared_bytes=compiled.metadata.shared,
         num_warps=compiled.metadata.num_warps,
-        matmul_instructions=len(_MATMUL.findall(compiled.asm.get("ptx", ""))),
+        matmul_instructions=len(_MATMUL.findall(ptx)),
+        async_instructions=len(_ASYNC.findall(ptx)),
     )
 
 
