@@ -95,13 +95,16 @@ def test_no_process_is_in_sight_and_no_program_gains_privileges(attack, wall):
     assert seen["processes"] == [] or wall == "seccomp"
 
 
-def test_a_child_holds_its_request_and_its_reply_and_nothing_of_a_neighbours(attack):
+def test_a_child_cannot_end_its_neighbour():
     with Zygote((), walls=("rlimits",)) as zygote, ThreadPoolExecutor(1) as pool:
         beside = pool.submit(zygote, f"{ATTACKS}:wait", b"1.5", 30)
         time.sleep(0.5)
-        nothing = {"pid": 1, "file": "/x", "folder": "/x", "socket": "x"}
-        done = zygote(f"{ATTACKS}:attack", json.dumps(nothing).encode(), 30)
-        assert not beside.done() and len(json.loads(done.body)["descriptors"]) == 2
+        assert isinstance(zygote(f"{ATTACKS}:scribble", b"", 30), Died)
+        assert beside.result() == Done(b"")
+
+
+def test_a_child_holds_its_request_and_its_reply_alone(attack):
+    assert len(attack("rlimits")["descriptors"]) == 2
 
 
 @pytest.mark.parametrize("level", ["namespaces", "rlimits"])
