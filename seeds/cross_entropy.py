@@ -11,8 +11,9 @@ logits  (M, V), any row stride; target (M,), int64 below V; lse (M,), float32; l
 dtype   float32, float16, bfloat16; float32 inside
 moves   reads logits and target once, writes loss and lse once
 plan    SPLIT programs per row sweep their columns in tiles of BLOCK with one running maximum, so
-        that each logit costs one exponential, and a sum for each lane; a second kernel joins the
-        shares of a row and looks up its label, a third adds the rows in a fixed order
+        that each logit costs one exponential, and a sum for each lane; loads run STAGES tiles
+        ahead, and only the last tile has a mask; a second kernel joins the shares of a row and
+        looks up its label, a third adds the rows in a fixed order
 """
 
 import torch
@@ -109,27 +110,37 @@ def _capped(z, softcap, CAPPED: tl.constexpr):
 
 
 @triton.jit
+def _absorb(z, peak, total):
+    higher = tl.maximum(peak, tl.max(z, axis=0))
+    # where all was -inf so far, -inf must not be taken from itself
+    base = tl.where(higher == -float("inf"), 0.0, higher)
+    return higher, total * tl.exp(peak - base) + tl.exp(z - base)
+
+
+@triton.jit
 def _sweep(
     logits_ptr, peak_ptr, total_ptr, sum_ptr, V, SHARE, stride, softcap,
-    CAPPED: tl.constexpr, SMOOTH: tl.constexpr, BLOCK: tl.constexpr,
+    CAPPED: tl.constexpr, SMOOTH: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     row, share = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    end = tl.minimum((share + 1) * SHARE, V)
+    begin, end = share * SHARE, tl.minimum((share + 1) * SHARE, V)
+    tail = begin + tl.maximum(end - begin, 0) // BLOCK * BLOCK
     peak = tl.full((), -float("inf"), dtype=tl.float32)
     total = tl.zeros((BLOCK,), dtype=tl.float32)
     added = tl.zeros((BLOCK,), dtype=tl.float32)
-    for start in range(share * SHARE, end, BLOCK):
-        col = start + tl.arange(0, BLOCK)
+    for start in tl.range(begin, tail, BLOCK, num_stages=STAGES):
+        z = tl.load(logits_ptr + row * stride + start + tl.arange(0, BLOCK))
+        z = _capped(z, softcap, CAPPED)
+        if SMOOTH:
+            added += z
+        peak, total = _absorb(z, peak, total)
+    if tail < end:
+        col = tail + tl.arange(0, BLOCK)
         z = tl.load(logits_ptr + row * stride + col, mask=col < end, other=0.0)
         z = _capped(z, softcap, CAPPED)
         if SMOOTH:
             added += tl.where(col < end, z, 0.0)
-        z = tl.where(col < end, z, -float("inf"))
-        higher = tl.maximum(peak, tl.max(z, axis=0))
-        # where all was -inf so far, -inf must not be taken from itself
-        base = tl.where(higher == -float("inf"), 0.0, higher)
-        total = total * tl.exp(peak - base) + tl.exp(z - base)
-        peak = higher
+        peak, total = _absorb(tl.where(col < end, z, -float("inf")), peak, total)
     at = row * tl.num_programs(1) + share
     tl.store(peak_ptr + at, peak)
     tl.store(total_ptr + at, tl.sum(total, axis=0))
@@ -184,7 +195,7 @@ def cross_entropy(
     logits: torch.Tensor, target: torch.Tensor, *,
     ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0,
     softcap: float = 0.0, reduction: str = "mean",
-    BLOCK: int, SPLIT: int, num_warps: int,
+    BLOCK: int, SPLIT: int, STAGES: int, num_warps: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Sweep the rows, join what their shares found, and add the rows."""
     M, V = logits.shape
@@ -198,7 +209,8 @@ def cross_entropy(
     if M > 0:
         _sweep[(M, SPLIT)](
             logits, parts[0], parts[1], parts[2], V, share, logits.stride(0), softcap,
-            CAPPED=softcap > 0, SMOOTH=label_smoothing > 0, BLOCK=BLOCK, num_warps=num_warps,
+            CAPPED=softcap > 0, SMOOTH=label_smoothing > 0, BLOCK=BLOCK, STAGES=STAGES,
+            num_warps=num_warps,
         )  # fmt: skip
         _join_shares[(triton.cdiv(M, 32),)](
             logits, target, parts[0], parts[1], parts[2], row, lse, M, V, SPLIT, logits.stride(0),
@@ -221,7 +233,12 @@ UNIT = Unit(
     laws=(no_loss_is_negative,),
     kernel=cross_entropy,
     space=Space(
-        {"BLOCK": (4096, 1024, 2048, 8192), "SPLIT": (1, 2, 4, 8, 16), "num_warps": (8, 4, 16)},
+        {
+            "BLOCK": (4096, 1024, 2048, 8192),
+            "SPLIT": (1, 2, 4, 8, 16),
+            "STAGES": (3, 1, 2, 4),
+            "num_warps": (8, 4, 16),
+        },
         # a program for each row while they are many; few rows are split until they fill the SMs
         # of an H200, four programs on each
         rule={
