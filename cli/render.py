@@ -29,6 +29,9 @@ def show_verdict(verdict: Verdict, name: str, as_json: bool = False) -> None:
             )
             out.print(escaped(verdict.reason), highlight=False, soft_wrap=True)
     out.print(evidence(verdict.record), highlight=False, soft_wrap=True)
+    if verdict.record.checks:
+        checks = "; ".join(verdict.record.checks)
+        out.print(f"checks: {escaped(checks)}", highlight=False, soft_wrap=True)
 
 
 def headline(verdict: Passed) -> str:

@@ -73,6 +73,7 @@ def test_verify_puts_what_fails_in_quarantine_and_lifts_it(home, judge):
     store.add_verdict("wrong", 1, verdict)
     assert store.kernel("wrong").quarantine is None
     assert {"right", "wrong"} <= {k.op.name for k in known_kernels(store, None)}
+    assert "without a GPU, not looked into" in run("library", "show", "right").stdout
     again = run("library", "verify", "right")
     assert again.exit_code == 0 and "current" in again.stdout
     store.close()

@@ -6,6 +6,8 @@ The logs are written after its manual and public reports; none was recorded.
 import os
 import stat
 import sys
+import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -154,6 +156,9 @@ if asked == ["--version"]:
 log, tool = (asked[asked.index(name) + 1] for name in ("--log-file", "--tool"))
 target = asked[asked.index({python!r}):]
 open(os.environ["SEEN"], "a").write(" ".join(asked) + "\\n")
+if "LEAVES" in os.environ:
+    left = subprocess.Popen(["sleep", "60"])
+    open(os.path.join(os.path.dirname(os.environ["SEEN"]), "left"), "w").write(str(left.pid))
 time.sleep(float(os.environ.get("SLEEP", "0")))
 ended = subprocess.run(target).returncode if "REALLY" in os.environ else 0
 print(os.environ.get("SAID", {played!r}))
@@ -207,6 +212,25 @@ def test_the_target_is_started_with_what_it_needs_and_says_what_it_lacks(stand_i
     request = wire.dump_request(Request("check", plain_op(), sent, binaries, "/nowhere"))
     monkeypatch.setenv("SAID", "")
     assert "no CUDA GPU is visible" in sanitize("synccheck", request, 120).why
+
+
+@pytest.mark.parametrize(("sleep", "seconds"), [("60", 2), ("0", 60)], ids=["hung", "gone"])
+def test_nothing_of_a_tool_is_left_running(stand_in, monkeypatch, sleep, seconds):
+    monkeypatch.setenv("LEAVES", "1")
+    monkeypatch.setenv("SLEEP", sleep)
+    sanitize("racecheck", b"{}", seconds)
+    left, until = int((stand_in.parent / "left").read_text()), time.monotonic() + 5
+    # it was an orphan: whoever takes those in may need a moment to see that it ended
+    while lives(left) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not lives(left)
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_a_machine_without_it_says_so(monkeypatch, tmp_path):

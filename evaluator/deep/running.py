@@ -8,6 +8,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
@@ -76,9 +77,10 @@ def _run(asked: list[str], said: Path, seconds: float) -> int | None:
         except subprocess.TimeoutExpired:
             return None
         finally:
-            if process.poll() is None:
+            # a tool that is gone may leave its target behind, on the GPU
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            process.wait()
 
 
 def _hindered(tool: Tool, code: int | None, log: str, said: str) -> str:
