@@ -40,9 +40,8 @@ def tune(
     with exits(), open_judge(settings().device_path) as judge:
         if judge.device is None:
             raise fail("no CUDA GPU is visible here, so there is nothing to tune for", USAGE)
-        look = by_judge(judge, judge.device)
         for name in ops or sorted(units):
-            found = []
+            look, found = by_judge(units[name], judge, judge.device), []
             for row in tuned(units[name], look, jobs or os.cpu_count() or 1):
                 err.print(f"{name} {row.at}: {_told(row)}", highlight=False, soft_wrap=True)
                 found.append(row)

@@ -30,7 +30,7 @@ UNIT = Unit(OP, softmax.reference, softmax.softmax, SPACE)
 
 
 def looking(time_us, seen=None):
-    def look(unit, at, config, pace):
+    def look(at, config, pace):
         if seen is not None:
             seen.append((at.dims["N"], config["BLOCK"], pace))
         found = time_us(at, config["BLOCK"], pace)

@@ -22,8 +22,8 @@ from worker.judging import QUICK, Judge
 FINALISTS = 4
 AT_LENGTH = Pace(seconds=1.0)
 
-#: Times a unit at one workload and setting, at a pace: a measurement, or the reason for none.
-Look = Callable[[Unit, Workload, Config, Pace], Measurement | str]
+#: Times a kernel at one workload and setting, at a pace: a measurement, or the reason for none.
+Look = Callable[[Workload, Config, Pace], Measurement | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,28 +55,28 @@ def tuned(unit: Unit, look: Look, jobs: int) -> Iterator[Row]:
 def _row(unit: Unit, at: Workload, look: Look, jobs: int) -> Row:
     configs = list(unit.space.configs(space_names(unit.op, at)))
     with ThreadPoolExecutor(jobs) as pool:
-        first = list(pool.map(lambda config: look(unit, at, config, QUICK), configs))
+        first = list(pool.map(lambda config: look(at, config, QUICK), configs))
     times = {i: m.time_us for i, m in enumerate(first) if isinstance(m, Measurement)}
     refused = Counter(found for found in first if isinstance(found, str))
     # the default is the first, and is always shown
     finalists = dict.fromkeys([*sorted(times, key=lambda i: times[i])[:FINALISTS], 0])
-    again = {i: look(unit, at, configs[i], AT_LENGTH) for i in finalists if i in times}
+    again = {i: look(at, configs[i], AT_LENGTH) for i in finalists if i in times}
     right = {i: found for i, found in again.items() if isinstance(found, Measurement)}
     best = min(right, key=lambda i: right[i].time_us, default=0)
     return Row(at, configs[best], right.get(best), right.get(0), len(configs), refused)
 
 
-def by_judge(judge: Judge, device: Device) -> Look:
+def by_judge(unit: Unit, judge: Judge, device: Device) -> Look:
     """Looks by recording and racing at the workload alone; timed outputs are checked as ever."""
+    op, kernel = unit.spec, unit.candidate()
     labs = {
         pace: _at_one_size(replayed_lab(judge.rooms, device, pace)) for pace in (QUICK, AT_LENGTH)
     }
 
-    def look(unit: Unit, at: Workload, config: Config, pace: Pace) -> Measurement | str:
-        op = replace(unit.spec, workloads=(at,))
-        candidate = replace(unit.candidate(), config=config, tuned=())
+    def look(at: Workload, config: Config, pace: Pace) -> Measurement | str:
+        candidate = replace(kernel, config=config, tuned=())
         try:
-            verdict = evaluate(op, candidate, labs[pace])
+            verdict = evaluate(replace(op, workloads=(at,)), candidate, labs[pace])
         except LabError as error:
             # one setting less, and said: hundreds of others are worth having
             return f"our fault: {error}"
