@@ -8,14 +8,16 @@ import torch
 from typer.testing import CliRunner
 
 from cli.main import app
+from evaluator.isolate import Done
+from evaluator.play.wire import Reply, dump_reply, load_request
 from kernel_library.device import Ceilings, Device, Target
 from kernel_library.space import Space
 from kernel_library.spec import OpSpec, Tensor, grid
-from kernel_library.unit import Unit, tuned_table
+from kernel_library.unit import Unit, space_names, tuned_table
 from kernel_library.verdict import Measurement
 from seeds import softmax
 from worker.judging import QUICK
-from worker.tuning import AT_LENGTH, table, tuned
+from worker.tuning import AT_LENGTH, by_judge, table, tuned
 
 CEILINGS = Ceilings(4000.0, {}, 60.0, 1.0)
 DEVICE = Device("NVIDIA H200", Target(), 132, 60 << 20, CEILINGS, CEILINGS)
@@ -104,3 +106,30 @@ def test_without_a_gpu_there_is_nothing_to_tune_for(tmp_path, monkeypatch):
     monkeypatch.setenv("KERNELWRIGHT_HOME", str(tmp_path))
     ended = CliRunner().invoke(app, ["tune", "softmax"])
     assert ended.exit_code == 2 and "no CUDA GPU is visible" in " ".join(ended.output.split())
+
+
+def test_a_look_records_one_setting_and_races_it_at_one_size_alone(judge):
+    asked = []
+
+    def player(job, request, seconds):
+        asked.append(load_request(request))
+        at = asked[-1].sent[0].at
+        return Done(
+            dump_reply(Reply(measured=(Measurement(at, 34.0, 33.0, 35.0, 31.0, "memory"),)))
+        )
+
+    unit = softmax.UNIT
+    look = by_judge(unit, replace(judge, rooms=replace(judge.rooms, player=player)), DEVICE)
+    at = next(at for at in unit.op.workloads if at.role == "measure")
+    names = space_names(unit.op, at)
+    first, second = list(unit.space.configs(names))[:2]
+    for config, pace in ((first, QUICK), (second, AT_LENGTH)):
+        found = look(at, config, pace)
+        assert isinstance(found, Measurement) and found.time_us == 34.0
+    assert [(one.mode, len(one.sent), one.pace) for one in asked] == [
+        ("time", 1, QUICK),
+        ("time", 1, AT_LENGTH),
+    ]
+    assert asked[0].sent[0].tape != asked[1].sent[0].tape
+    refused = look(at, {**first, "num_warps": 3}, QUICK)
+    assert isinstance(refused, str) and refused.startswith("record: ")
