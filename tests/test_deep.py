@@ -87,6 +87,25 @@ def test_a_step_whose_lack_makes_the_rest_fail_has_an_effect():
     assert has_effect(whole, cut, Players(plain_op(), CPU))
 
 
+def test_the_jobs_say_what_came_of_their_takes(tmp_path):
+    zero = Call("aten.zero_.default", ({"view": 0},), {}, (Y,), ())
+    whole, both = Take(AT, CASE, tape_of(CLONE)), Take(AT, CASE, tape_of(zero, CLONE))
+    unlike = Take(AT, CASE, tape_of(zero))
+    reached, means = [], (Players(plain_op(), CPU), Turns(tmp_path))
+    assert job.find_effect([both, whole], *means, reached.append) == Reply()
+    found = job.find_effect([both, whole, both, unlike], *means, reached.append)
+    assert found.notes == (job.EFFECT,) and reached == [0, 0, 2]
+    assert job.play_again([whole, both], *means, reached.append) == Reply()
+    with pytest.raises(CandidateError, match="other bits"):
+        job.play_again([whole, Take(AT, CASE, tape_of(STALE))], *means, reached.append)
+    assert reached[-1] == 1
+
+
+def test_a_check_beyond_needs_room_for_all_that_it_holds_at_a_time():
+    taken = Take(AT, CASE, tape_of(made=8 << 30))
+    assert 4 * (8 << 30) < job.needed_bytes([taken]) < 6 * (8 << 30)
+
+
 def test_each_launch_of_a_kernel_is_left_out_alone_and_empty_grids_are_none():
     first, second = launch(), launch(grid=(2, 1, 1))
     other, empty = launch(function="tail"), launch(function="never", grid=(0, 1, 1))

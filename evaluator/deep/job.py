@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -11,7 +12,7 @@ from evaluator.inputs import WIDE
 from evaluator.matrix import tally
 from evaluator.play.check import Players, check
 from evaluator.play.job import Progress, answered, gpu
-from evaluator.play.wire import Reply, Request
+from evaluator.play.wire import Reply, Request, Take
 from evaluator.turns import Turns
 
 #: What a note in a reply means.
@@ -19,59 +20,71 @@ EFFECT, NO_ROOM = "has an effect", "no room"
 #: Copies of the input that a check holds at a time: the judge's own, the candidate's, a fresh one
 #: to compare with, and the comparison; beside them the float32 in which that one was drawn.
 COPIES, DRAWN_BYTES = 4, 4 * WIDE
+Look = Callable[[Sequence[Take], Players, Turns, Progress], Reply]
 
 
 def repeats(raw: bytes) -> bytes:
     """Play each take 30 times."""
-    return answered(raw, _repeats)
+    return _looked(raw, play_again)
 
 
 def effects(raw: bytes) -> bytes:
     """Takes in pairs, whole and without a launch: is there a pair in which that shows?"""
-    return answered(raw, _effects)
+    return _looked(raw, find_effect)
 
 
 def wide(raw: bytes) -> bytes:
     """Check takes whose inputs are larger than what one check may usually hold."""
-    return answered(raw, _wide)
+    return _looked(raw, check_wide)
 
 
-def _repeats(request: Request, at: Progress) -> Reply:
-    turns = Turns(Path(request.turns))
-    with turns.shared():
-        players = Players(request.op, gpu())
-    for number, take in enumerate(request.takes()):
+def _looked(raw: bytes, look: Look) -> bytes:
+    def on_gpu(request: Request, at: Progress) -> Reply:
+        turns = Turns(Path(request.turns))
+        with turns.shared():
+            players = Players(request.op, gpu())
+        return look(request.takes(), players, turns, at)
+
+    return answered(raw, on_gpu)
+
+
+def play_again(takes: Sequence[Take], players: Players, turns: Turns, at: Progress) -> Reply:
+    """An empty reply if each take repeats itself. Raises `CandidateError`."""
+    for number, take in enumerate(takes):
         at(number)
         with turns.shared():
             repeat(take, players)
     return Reply()
 
 
-def _effects(request: Request, at: Progress) -> Reply:
-    turns = Turns(Path(request.turns))
-    with turns.shared():
-        players = Players(request.op, gpu())
-    takes = request.takes()
-    for number, (whole, cut) in enumerate(zip(takes[::2], takes[1::2], strict=True)):
-        at(2 * number)
+def find_effect(takes: Sequence[Take], players: Players, turns: Turns, at: Progress) -> Reply:
+    """The note `EFFECT` from the first pair in which the cut tape does not do as the whole one."""
+    for number in range(0, len(takes), 2):
+        at(number)
         with turns.shared():
-            if has_effect(whole, cut, players):
+            if has_effect(takes[number], takes[number + 1], players):
                 return Reply(notes=(EFFECT,))
     return Reply()
 
 
-def _wide(request: Request, at: Progress) -> Reply:
-    # alone: it needs a large part of the memory, which it would take from others
-    with Turns(Path(request.turns)).alone():
-        device = gpu()
-        takes, players = request.takes(), Players(request.op, device)
-        largest = max(b.bytes for take in takes for b in take.recording.tape.buffers)
-        free, _ = torch.cuda.mem_get_info(device)
-        if free < COPIES * largest + DRAWN_BYTES:
+def check_wide(takes: Sequence[Take], players: Players, turns: Turns, at: Progress) -> Reply:
+    """What was checked, or the note `NO_ROOM`. Raises as `check` does.
+
+    Alone on the device, for it needs a large part of the memory, which it would take from others.
+    """
+    with turns.alone():
+        free, _ = torch.cuda.mem_get_info(players.device)
+        if free < needed_bytes(takes):
             return Reply(notes=(NO_ROOM,))
         found = []
         for number, take in enumerate(takes):
             at(number)
             errors = check(take, players.of(take))
             found += [(take.at, errors)] if errors is not None else []
-        return Reply(checked=tally(request.op, found))
+        return Reply(checked=tally(players.op, found))
+
+
+def needed_bytes(takes: Sequence[Take]) -> int:
+    """The memory that checking one after another of these takes holds at most, well rounded up."""
+    largest = max(b.bytes for take in takes for b in take.recording.tape.buffers)
+    return COPIES * largest + DRAWN_BYTES
