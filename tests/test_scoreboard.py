@@ -58,6 +58,14 @@ def test_losses_and_rejections_are_on_the_page_with_the_machine(tmp_path: Path):
     assert "**rope was rejected** at correct" in page
 
 
+def test_both_passes_are_told_as_sums_of_their_rows():
+    ahead = Entry("swiglu", Passed((), RECORD, (timed(40, eager=80, compile=50),)), "2026-11-29")
+    back = Entry("swiglu_backward", Passed((), RECORD, (timed(60, compile=75),)), "2026-11-29")
+    page = markdown(Board("NVIDIA H200", {}, (ahead, back)), DEVICE)
+    assert "| swiglu | N8-bfloat16 | 100.0 | 60% | 1.25x compile |" in page
+    assert "together" not in markdown(Board("NVIDIA H200", {}, (ahead,)), DEVICE)
+
+
 def test_a_board_without_entries_says_so():
     assert "no entries yet" in markdown(Board("NVIDIA H200", {}), DEVICE)
 

@@ -12,6 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 from kernel_library.device import LEAST_MARGIN, Device
 from kernel_library.verdict import Measurement, Passed, Rejected, Verdict, geomean
 
+#: How a unit's gradient is called.
+BACKWARD = "_backward"
 #: A workload at which no baseline ran.
 ALONE = "alone"
 
@@ -86,6 +88,7 @@ def markdown(board: Board, device: Device) -> str:
         "|---|---|" + "---|" * (3 + len(arms)),
         *(_row(name, m, arms) for name, m in timed),
         "",
+        *_both_passes(timed),
         *_rejected(board.entries),
     ]
     return "\n".join(lines).rstrip() + "\n"
@@ -127,6 +130,31 @@ def _row(name: str, m: Measurement, arms: Sequence[str]) -> str:
         told = f"{m.speedup(best):.2f}x {best} ({interval}), {word}"
     share = f"{m.of_roofline:.0%} ({m.bound})"
     return f"| {' | '.join([name, str(m.at), f'{m.time_us:.1f}', share, *times, told])} |"
+
+
+def _both_passes(timed: Sequence[tuple[str, Measurement]]) -> Iterator[str]:
+    """Forward and backward of a kernel at one size, as the sums of their rows."""
+    backward = {
+        (name.removesuffix(BACKWARD), str(m.at)): m for name, m in timed if BACKWARD in name
+    }
+    pairs = [(n, m, backward[n, str(m.at)]) for n, m in timed if (n, str(m.at)) in backward]
+    if not pairs:
+        return
+    yield "Forward and backward together, as sums of the rows above:"
+    yield ""
+    yield "| kernel | workload | ours | of roofline | against the best |"
+    yield "|---|---|---|---|---|"
+    for name, ahead, back in pairs:
+        ours, floor = ahead.time_us + back.time_us, ahead.floor_us + back.floor_us
+        sums = {
+            arm: us + back.baselines[arm]
+            for arm, us in ahead.baselines.items()
+            if arm in back.baselines
+        }
+        best = min(sums, key=lambda arm: sums[arm], default=None)
+        told = f"{sums[best] / ours:.2f}x {best}" if best else ALONE
+        yield f"| {name} | {ahead.at} | {ours:.1f} | {floor / ours:.0%} | {told} |"
+    yield ""
 
 
 def _rejected(entries: Sequence[Entry]) -> Iterator[str]:
