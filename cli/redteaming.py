@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from cli.exits import REJECTED, USAGE, err, escaped, exits, fail, out
+from cli.exits import REJECTED, USAGE, err, escaped, exits, fail, out, settings
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -26,15 +26,15 @@ def redteam(
     """Judge cheats, wrong kernels and honest ones of unusual style, and score the judge."""
     from evaluator.redteam import all_well, run, tally, trials
     from worker.judging import open_judge
-    from worker.settings import Settings
 
     chosen = trials(only)
     if not chosen:
         raise fail(f"no trial has {only!r} in its name", USAGE)
-    with exits(), open_judge(Settings().device_path) as judge:
+    with exits(), open_judge(settings().device_path) as judge:
         way = judge.quick.record_of.evidence
         outcomes: list[Outcome] = []
-        for outcome in run(chosen, judge.deeply if deep else judge, way, judge.deeply):
+        by, together = judge.deeply if deep else judge, settings().side_by_side
+        for outcome in run(chosen, by, way, judge.deeply, together):
             outcomes.append(outcome)
             _say(outcome, f"{len(outcomes)}/{len(chosen)}")
     if json:

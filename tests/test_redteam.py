@@ -6,11 +6,13 @@ skipped by name; such a trial must still record, or it would show nothing there 
 
 import os
 from collections import Counter
+from threading import Barrier
 
 import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
+from evaluator.errors import LabError
 from evaluator.labs import DEFAULT_ARCH
 from evaluator.matrix import smoke
 from evaluator.record import record
@@ -98,6 +100,28 @@ def test_a_judge_that_passes_everything_or_nothing_is_found_out():
     found = Rejected("deep", "reads past the end of a buffer", told)
     looked = run([*deep, honest], lambda *_: passes, "replayed", lambda *_: found)
     assert deep and {outcome.score for outcome in looked} == {"as expected"}
+
+
+def test_trials_are_judged_side_by_side_and_told_in_order():
+    several = [t for t in TRIALS if t.bank == "cheats"][:3]
+    everyone = Barrier(3)
+
+    def judge(op, candidate):
+        everyone.wait(10)
+        return Rejected("smoke", "no", Record("replayed", "namespaces"))
+
+    outcomes = run(several, judge, "replayed", together=3)
+    assert [outcome.trial for outcome in outcomes] == several
+
+
+def test_a_judge_that_fails_is_no_judge_that_rejects():
+    def judge(op, candidate):
+        raise LabError("the player was lost")
+
+    cheat = next(t for t in TRIALS if t.bank == "cheats")
+    (outcome,) = run([cheat], judge, "replayed")
+    assert outcome.score == "our failure" and "was lost" in outcome.reason
+    assert not all_well([outcome])
 
 
 def test_the_command_line_prints_a_score_and_ends_with_it():

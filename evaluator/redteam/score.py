@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from evaluator.errors import LabError
 from evaluator.redteam.bank import PASSES, UNSEEN, Trial
 from kernel_library.candidate import Candidate
 from kernel_library.spec import OpSpec
 from kernel_library.verdict import Evidence, Passed, Verdict
 
 Judge = Callable[[OpSpec, Candidate], Verdict]
-Score = Literal["as expected", "rejected elsewhere", "passed wrongly", "honest rejected", "not run"]
+Score = Literal[
+    "as expected",
+    "rejected elsewhere",
+    "passed wrongly",
+    "honest rejected",
+    "our failure",
+    "not run",
+]
 SCORES: tuple[Score, ...] = get_args(Score)
 
 
@@ -28,18 +37,29 @@ class Outcome:
 
 
 def run(
-    trials: Iterable[Trial], judge: Judge, way: Evidence, deeply: Judge | None = None
+    trials: Iterable[Trial],
+    judge: Judge,
+    way: Evidence,
+    deeply: Judge | None = None,
+    together: int = 1,
 ) -> Iterator[Outcome]:
-    """Judge each trial in turn. What this way of judging is blind to is not run, and says so.
+    """Judge the trials, so many at a time, and tell of each in order.
 
-    `deeply` judges what is due at the stage `deep`, which not every candidate goes through.
+    What this way of judging is blind to is not run, and says so. `deeply` judges what is due at the
+    stage `deep`, which not every candidate goes through.
     """
-    for trial in trials:
+
+    def judged(trial: Trial) -> Outcome:
         if UNSEEN in trial.due[way]:
-            yield Outcome(trial, "not run", UNSEEN, f"cannot be seen {way}")
-        else:
-            by = deeply if deeply and "deep" in trial.due[way] else judge
-            yield scored(trial, by(trial.op, trial.candidate), way)
+            return Outcome(trial, "not run", UNSEEN, f"cannot be seen {way}")
+        by = deeply if deeply and "deep" in trial.due[way] else judge
+        try:
+            return scored(trial, by(trial.op, trial.candidate), way)
+        except LabError as error:
+            return Outcome(trial, "our failure", "no verdict", str(error))
+
+    with ThreadPoolExecutor(together) as pool:
+        yield from pool.map(judged, trials)
 
 
 def scored(trial: Trial, verdict: Verdict, way: Evidence) -> Outcome:
