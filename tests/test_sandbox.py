@@ -136,8 +136,10 @@ def test_a_library_beside_the_package_is_seen_inside(tmp_path, monkeypatch):
 
 
 def test_a_zygote_that_cannot_start_says_why_and_leaves_nothing():
+    before = len(list(Path("/proc/self/fd").iterdir()))
     with (
         Zygote(preload=("no_such_module",)) as broken,
         pytest.raises(LabError, match="No module named 'no_such_module'"),
     ):
         broken(f"{SELFTEST}:look", b"", 30)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import lru_cache
 from tempfile import TemporaryDirectory
 
@@ -69,8 +69,7 @@ class Zygote:
         """Run the job for at most so many seconds. Raises LabError if the zygote is lost."""
         number = next(self._ids)
         limit = int(4 * seconds) + 60
-        with self._group() as group:
-            pipes = Pipes(request)
+        with self._group() as group, closing(Pipes(request)) as pipes:
             try:
                 line = {"id": number, "job": job, "limit": limit}
                 self._send(json.dumps(line).encode() + b"\n", [*pipes.theirs, *group])
@@ -79,9 +78,8 @@ class Zygote:
             try:
                 return pipes.read(time.monotonic() + seconds, lambda: self._kill(number))
             except EOFError as error:
-                raise LabError(f"the zygote died while it ran a job: {self._words()}") from error
-            finally:
-                pipes.close()
+                told = f"the zygote died while it ran a job: {self._words()}"
+                raise LabError(told) from error
 
     @contextmanager
     def _group(self) -> Iterator[list[int]]:
