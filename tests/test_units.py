@@ -145,6 +145,11 @@ def test_costs_worked_by_hand():
     # labels take 8 bytes; loss and lse are float32
     assert cost_at("cross_entropy", "bfloat16", M=2, V=5) == (20 + 16 + 4 + 8, 40, 0)
     assert cost_at("cross_entropy_backward", "bfloat16", M=2, V=5) == (4 + 20 + 16 + 8 + 20, 60, 0)
+    sizes = {"M": 2, "V": 5, "H": 3}
+    written = 4 + 2 * (2 * 3 + 5 * 3)
+    assert cost_at("fused_linear_cross_entropy", "bfloat16", **sizes) == (
+        2 * (2 * 3 + 5 * 3) + 2 * 8 + 4 + written, 100, 180
+    )  # fmt: skip
     assert cost_at("adamw", "float32", n=(2, 3)) == (5 * 7 * 4, 75, 0)
     bytes_moved = 2 * (2 * 4 + 4 * 3 + 3 + 2 * 3)
     assert cost_at("gemm", "bfloat16", M=2, N=3, K=4) == (bytes_moved, 12, 48)
@@ -226,4 +231,6 @@ def test_unit_compiles_without_a_gpu_and_without_spills(name: str, arch: int):
         assert kernel["spills"] == 0, kernel
         assert kernel["registers"] <= 65536 // (32 * kernel["num_warps"]), kernel
         assert kernel["shared_bytes"] <= SHARED_LIMIT[arch], kernel
-        assert (kernel["matmul_instructions"] > 0) == (name in MATMULS), kernel
+    for at in {kernel["at"] for kernel in kernels}:
+        multiplies = any(k["matmul_instructions"] > 0 for k in kernels if k["at"] == at)
+        assert multiplies == (name in MATMULS), at
