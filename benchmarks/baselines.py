@@ -37,6 +37,25 @@ def gemm(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     return torch.addmm(bias, a, b)
 
 
+def linear_cross_entropy(x: torch.Tensor, w: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """All logits at once, in float32 for the loss, as a model's own code has it."""
+    return functional.cross_entropy(functional.linear(x, w).float(), target)
+
+
+def with_loss(forward: Call) -> Call:
+    """A training step's loss and gradients: called as `fused_linear_cross_entropy` is, no bias."""
+
+    def both(
+        x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor, target: torch.Tensor,
+        d_loss: torch.Tensor,
+    ) -> tuple[torch.Tensor, ...]:  # fmt: skip
+        leaves = [t.detach().requires_grad_() for t in (x, w)]
+        loss = forward(*leaves, target)
+        return (loss, *torch.autograd.grad(loss, leaves, d_loss.reshape(())))
+
+    return both
+
+
 def with_gradient(forward: Call) -> Call:
     """Forward and backward: called with the gradient of the output, then the forward's inputs."""
 
@@ -53,6 +72,7 @@ FORWARD: dict[str, Call] = {
     "softmax": softmax,
     "swiglu": swiglu,
     "gemm": gemm,
+    "fused_linear_cross_entropy": linear_cross_entropy,
 }
 
 
@@ -60,6 +80,7 @@ def liger(op: str) -> Call | None:
     """Liger's autograd function for a forward op; None where it is not installed or has none."""
     if find_spec("liger_kernel") is None:
         return None
+    from liger_kernel.ops.fused_linear_cross_entropy import LigerFusedLinearCrossEntropyFunction
     from liger_kernel.ops.rms_norm import LigerRMSNormFunction
     from liger_kernel.ops.softmax import LigerSoftmaxFunction
     from liger_kernel.ops.swiglu import LigerSiLUMulFunction
@@ -68,6 +89,9 @@ def liger(op: str) -> Call | None:
         "rms_norm": lambda x, w: LigerRMSNormFunction.apply(x, w, EPS, 0.0, "llama", False),
         "softmax": LigerSoftmaxFunction.apply,
         "swiglu": LigerSiLUMulFunction.apply,
+        "fused_linear_cross_entropy": lambda x, w, target: (
+            LigerFusedLinearCrossEntropyFunction.apply(x, w, target)[0]
+        ),
     }
     return calls.get(op)
 
@@ -76,6 +100,8 @@ def baselines(op: str) -> dict[str, Call]:
     """Baselines by name for an op: `rms_norm`, or `rms_norm+backward` for both passes."""
     forward, _, backward = op.partition("+")
     wrap: Call = with_gradient if backward else lambda call: call
+    if forward == "fused_linear_cross_entropy":
+        wrap = with_loss
     eager = FORWARD.get(forward)
     if eager is None:
         return {}
