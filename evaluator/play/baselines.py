@@ -106,6 +106,8 @@ _LIGER: Mapping[str, tuple[str, tuple[str, ...], Mapping[str, Value]]] = {
     "layer_norm": ("liger_layer_norm", ("eps",), {}),
     "softmax": ("liger_softmax", (), {"scale": 1.0}),
     "swiglu": ("liger_swiglu", (), {}),
+    "geglu": ("liger_geglu", (), {"approximate": "tanh"}),
+    "add_rms_norm": ("liger_fused_add_rms_norm", ("eps", "offset", "cast"), {}),
 }
 
 
