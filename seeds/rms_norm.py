@@ -68,38 +68,42 @@ def no_row_outgrows_its_bound(
 
 
 @triton.jit
-def _normalise(x, w, N, eps, offset, DTYPE: tl.constexpr, LLAMA: tl.constexpr):
-    x = x.to(tl.float32)
+def _normalise(
+    x, w, N, eps, offset, DTYPE: tl.constexpr, LLAMA: tl.constexpr, SHIFTED: tl.constexpr
+):
+    x, w = x.to(tl.float32), w.to(tl.float32)
+    if SHIFTED:
+        w += offset
     normed = x * tl.rsqrt(tl.sum(x * x, axis=1, keep_dims=True) / N + eps)
     if LLAMA:
         normed = normed.to(DTYPE).to(tl.float32)
-    return (normed * (w.to(tl.float32) + offset)).to(DTYPE)
+    return (normed * w).to(DTYPE)
 
 
 @triton.jit
 def _rms_norm_rows(
     x_ptr, w_ptr, y_ptr, M, N, x_stride, y_stride, eps, offset,
-    LLAMA: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
-    HINT: tl.constexpr,
+    LLAMA: tl.constexpr, SHIFTED: tl.constexpr, FULL: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, HINT: tl.constexpr,
 ):  # fmt: skip
     col = tl.arange(0, BLOCK)[None, :]
     dtype: tl.constexpr = y_ptr.dtype.element_ty
     if STAGES == 0:
         # no loop: x and w are then on their way at the same time
         row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-        inside = (row < M) & (col < N)
+        inside = row < M if FULL else (row < M) & (col < N)
         x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
         w = tl.load(w_ptr + col, mask=col < N, other=0.0)
-        y = _normalise(x, w, N, eps, offset, dtype, LLAMA)
+        y = _normalise(x, w, N, eps, offset, dtype, LLAMA, SHIFTED)
         tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=HINT)
     else:
         w = tl.load(w_ptr + col, mask=col < N, other=0.0)
         step = tl.num_programs(0) * ROWS
         for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
             row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-            inside = (row < M) & (col < N)
+            inside = row < M if FULL else (row < M) & (col < N)
             x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
-            y = _normalise(x, w, N, eps, offset, dtype, LLAMA)
+            y = _normalise(x, w, N, eps, offset, dtype, LLAMA, SHIFTED)
             tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=HINT)
 
 
@@ -160,7 +164,7 @@ def rms_norm(
     STAGES = min(STAGES, 1 + 163840 // (ROWS * BLOCK * x.element_size())) if PROGRAMS > 0 else 0
     _rms_norm_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
         x, w, y, M, N, x.stride(0), y.stride(0), eps, offset,
-        LLAMA=llama, ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES,
+        LLAMA=llama, SHIFTED=offset != 0.0, FULL=N == BLOCK, ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES,
         HINT="evict_first" if STREAM else "", num_warps=num_warps,
     )  # fmt: skip
     return y
