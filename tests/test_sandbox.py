@@ -105,9 +105,20 @@ def test_jobs_run_side_by_side(zygote):
 
 def test_a_lost_zygote_is_started_again(zygote):
     look(zygote)
-    zygote._process.kill()
-    zygote._process.wait()
+    zygote._kept.process.kill()
+    zygote._kept.process.wait()
     assert isinstance(zygote(f"{SELFTEST}:look", b"", 30), Done)
+
+
+@pytest.mark.parametrize("confined", [True, False])
+def test_a_zygote_outlives_the_thread_that_first_asked_for_it(confined):
+    with Zygote(preload=(), confined=confined) as shared:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(shared, f"{SELFTEST}:raise_error", b"", 30).result()
+        first = shared._kept.process.pid
+        time.sleep(0.3)
+        shared(f"{SELFTEST}:raise_error", b"", 30)
+        assert shared._kept.process.pid == first
 
 
 def test_an_open_zygote_runs_jobs_too():

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import socket
-import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import lru_cache
@@ -22,6 +19,7 @@ from evaluator.sandbox.bubblewrap import bare, bubblewrap, inherited
 from evaluator.sandbox.cgroup import open_groups
 from evaluator.sandbox.confine import PRIVATE
 from evaluator.sandbox.found import PROBE, Finding, look
+from evaluator.sandbox.keeper import Kept
 from evaluator.sandbox.pipes import GRACE_SECONDS, Pipes
 from kernel_library.verdict import Mechanism, SandboxLevel
 
@@ -56,9 +54,8 @@ class Zygote:
         self.level = level_of(self.walls)
         self._preload, self._env = preload, dict(env or {})
         self._lock, self._ids = threading.Lock(), itertools.count(1)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._kept: Kept | None = None
         self._control: socket.socket | None = None
-        self._said: deque[str] = deque(maxlen=8)
         # where there are no namespaces, a folder that is removed afterwards must do
         self._folder = (
             TemporaryDirectory(prefix="kernelwright-") if self.level == "rlimits" else None
@@ -106,18 +103,14 @@ class Zygote:
         self.close()
 
     def _end(self) -> None:
-        if self._process and self._control:
+        if self._kept and self._control:
             self._control.close()
-            try:
-                self._process.wait(GRACE_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        self._process = self._control = None
+            self._kept.end(GRACE_SECONDS)
+        self._kept = self._control = None
 
     def _words(self) -> str:
         """The last that the zygote itself wrote."""
-        return "".join(self._said)[-1500:].strip()
+        return self._kept.words() if self._kept else ""
 
     def _kill(self, number: int) -> None:
         self._send(json.dumps({"kill": number}).encode() + b"\n", [])
@@ -128,11 +121,12 @@ class Zygote:
             try:
                 socket.send_fds(control, [line], fds)
             except OSError as error:
+                words = self._words()
                 self._end()
-                raise LabError(f"the zygote is gone: {self._words()}") from error
+                raise LabError(f"the zygote is gone: {words}") from error
 
     def _started(self) -> socket.socket:
-        if self._control and self._process and self._process.poll() is None:
+        if self._control and self._kept and self._kept.alive:
             return self._control
         self._end()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -145,10 +139,7 @@ class Zygote:
                 environment = bare(self._env, self._folder.name if self._folder else PRIVATE)
             case "none":
                 environment = inherited(self._env)
-        self._process = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )  # fmt: skip
+        kept = Kept(command, environment, theirs.fileno())
         theirs.close()
         ours.settimeout(START_SECONDS)
         try:
@@ -157,23 +148,11 @@ class Zygote:
             ready = b""
         if ready != b"ready\n":
             ours.close()
-            self._process.kill()
-            _, told = self._process.communicate()
-            said = told.decode(errors="replace").strip()[-1500:]
-            raise LabError(f"the zygote did not start: {said}")
+            kept.end(0)
+            raise LabError(f"the zygote did not start: {kept.words()}")
         ours.settimeout(None)
-        self._said.clear()
-        threading.Thread(target=_drain, args=(self._process, self._said), daemon=True).start()
-        self._control = ours
+        self._kept, self._control = kept, ours
         return ours
-
-
-def _drain(process: subprocess.Popen[bytes], said: deque[str]) -> None:
-    """Keep the zygote's own error pipe from filling, and its last words for a report."""
-    if process.stderr:
-        with process.stderr:
-            while chunk := os.read(process.stderr.fileno(), 4096):
-                said.append(chunk.decode(errors="replace"))
 
 
 @lru_cache(maxsize=1)
