@@ -21,7 +21,6 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -121,9 +120,11 @@ def _keep_only(body: int, reply: int, log: int) -> None:
     null = os.open("/dev/null", os.O_RDONLY)
     for fd, as_number in ((null, 0), (log, 1), (log, 2)):
         os.dup2(fd, as_number)
-    ends = [2, *sorted((body, reply)), os.sysconf("SC_OPEN_MAX")]
-    for last_kept, next_kept in pairwise(ends):
-        os.closerange(last_kept + 1, next_kept)
+    for fd in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+        if fd > 2 and fd not in (body, reply):
+            # the listing's own is closed already
+            with contextlib.suppress(OSError):
+                os.close(fd)
 
 
 def _confine(request: dict[str, Any], walls: Sequence[str], folder: str) -> None:
