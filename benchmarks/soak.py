@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from itertools import cycle
 from statistics import median
 
-from benchmarks.held import adopt_orphans, held, leaks, rows, settled
+from benchmarks.held import adopt_orphans, descendants, held, leaks, rows, settled
 from benchmarks.villains import Hostile, hostile
 from evaluator.errors import LabError
 from evaluator.evaluate import Lab, evaluate
@@ -74,16 +74,17 @@ def main() -> None:
             lab = hasty(judge, asked.limit)
             kinds = [v for v in hostile(HONEST.source) if v.harmless or within]
             alone = told(lab, HONEST.source)
-            before = held(gpu)
+            before, zygotes = held(gpu), set(descendants(os.getpid()))
             started = time.perf_counter()
             tally = soak(lab, alone, plan(asked.evaluations, asked.every, kinds), asked.jobs)
             spent = time.perf_counter() - started
-            after = settled(before, gpu)
+            after, lost = settled(before, gpu), zygotes - set(descendants(os.getpid()))
             where = judge.device.name if judge.device else "no GPU (interpreted)"
         # the judge itself may keep a context on the GPU, and torch its memory
         start = replace(nothing, gpu_mib=before.gpu_mib, host_mib=before.host_mib)
         closed = settled(start, gpu)
-    left = [*leaks(before, after), *(f"closed: {leak}" for leak in leaks(start, closed))]
+    left = ["a zygote was lost, and started again"] if lost else []
+    left += [*leaks(before, after), *(f"closed: {leak}" for leak in leaks(start, closed))]
     versions = " ".join(f"{name} {v}" for name, v in lab.record_of.versions.items())
     print(f"{where}; {os.cpu_count()} CPU cores, {platform.machine()}; {versions}")
     print(f"sandbox: {', '.join(lab.record_of.confinement)}")

@@ -11,8 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import seeds
+from cli.main import app
+from cli.render import evidence
 from evaluator.inputs import Case
 from evaluator.isolate import Died, Done
 from evaluator.record import record
@@ -21,6 +24,7 @@ from evaluator.sandbox.cgroup import Groups, open_groups
 from evaluator.sandbox.found import look
 from evaluator.sandbox.remedies import UNIFY, remedy
 from kernel_library.unit import discover
+from kernel_library.verdict import Record
 
 ATTACKS = "evaluator.sandbox.attacks"
 HERE = {finding.name for finding in findings() if finding.there}
@@ -185,6 +189,19 @@ def test_the_level_is_the_word_for_the_walls():
 )  # fmt: skip
 def test_a_remedy_fits_the_host(wall, files, says):
     assert says in remedy(wall, lambda path: files.get(path, ""))
+
+
+def test_the_doctor_tells_of_each_wall_and_how_to_get_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNELWRIGHT_HOME", str(tmp_path))
+    told = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)
+    walls = {row["what"]: row for row in told if row["what"].startswith("sandbox: ")}
+    assert {name for name, row in walls.items() if row["ok"]} == {f"sandbox: {w}" for w in HERE}
+    assert len(walls) == 5 and all(row["ok"] or row["remedy"] for row in walls.values())
+
+
+def test_a_verdict_says_what_its_candidate_ran_within():
+    told = evidence(Record("replayed", "namespaces", confinement=("namespaces", "seccomp")))
+    assert "sandbox: namespaces (namespaces, seccomp);" in told
 
 
 def unlimited(folder: Path) -> Groups:

@@ -19,7 +19,7 @@ WHY: dict[Mechanism, str] = {
     "seccomp": "no ptrace, mount, socket, io_uring: less kernel to attack",
     "landlock": "reads and writes held to a list of folders",
     "cgroup": "memory and processes bounded in sum, not one by one",
-    "rlimits": "memory, files, processes and CPU time bounded",
+    "rlimits": "memory, files, CPU time and, but for root without namespaces, processes bounded",
 }
 
 #: Starts a child within these walls and asks it which others stand. Raises LabError or OSError.
