@@ -47,7 +47,8 @@ def bare(env: Mapping[str, str], folder: str = PRIVATE) -> dict[str, str]:
     There is no list of users in a sandbox, and torch 2.11 asks for a name when it is imported.
     """
     return {
-        "USER": "nobody", "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **dict.fromkeys(FOLDERS, folder),
+        "USER": "nobody", "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8",
+        **dict.fromkeys(FOLDERS, folder),
         "PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1", "PYTHONHASHSEED": "0",
         "PYTHONPATH": _import_path(), **ONE_THREAD, **env,
     }  # fmt: skip
