@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import seeds
+from api.render import _templates
 from cli.main import app
 from cli.render import evidence
 from evaluator.inputs import Case
@@ -200,8 +201,10 @@ def test_the_doctor_tells_of_each_wall_and_how_to_get_what_is_missing(tmp_path, 
 
 
 def test_a_verdict_says_what_its_candidate_ran_within():
-    told = evidence(Record("replayed", "namespaces", confinement=("namespaces", "seccomp")))
-    assert "sandbox: namespaces (namespaces, seccomp);" in told
+    record = Record("replayed", "namespaces", confinement=("namespaces", "seccomp"))
+    assert "sandbox: namespaces (namespaces, seccomp);" in evidence(record)
+    page = _templates().get_template("macros.html").module.evidence(record)
+    assert "<dd>namespaces: namespaces, seccomp</dd>" in page
 
 
 def unlimited(folder: Path) -> Groups:
