@@ -22,6 +22,7 @@ import torch
 from evaluator.interpret.bar import NoComputing, NoReading, mark_launches
 from evaluator.interpret.bfloat16 import correct
 from evaluator.interpret.pretend import Driver, PretendCuda, pretend_cuda
+from evaluator.interpret.whole import count
 from evaluator.interpret.wire import (
     Answer,
     Asked,
@@ -104,6 +105,7 @@ def use_interpreter() -> None:
             del sys.modules[name]
     interpreter = importlib.import_module("triton.runtime.interpreter")
     correct(interpreter)
+    count(interpreter)
     mark_launches(interpreter)
     compiler = importlib.import_module("triton.backends.compiler")
     driver = importlib.import_module("triton.runtime.driver")
