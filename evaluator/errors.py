@@ -23,6 +23,10 @@ class CandidateError(Exception):
         self.stage, self.reason, self.at, self.kernels = stage, reason, at, kernels
 
 
+class HangError(CandidateError):
+    """Device code that still runs: only the end of its process ends it."""
+
+
 class ProblemError(Exception):
     """The problem cannot be read: not Python, no tensors, a reference that raises.
 

@@ -2,7 +2,7 @@
 
 A time that was taken while something else ran is no time; a check is right whoever runs beside it.
 The turns are file locks, so that they hold among all processes of a host, and end with a process
-however it ends.
+however it ends. A process whose device code hangs keeps its turn until then.
 """
 
 from __future__ import annotations
@@ -12,6 +12,11 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from evaluator.errors import HangError
+
+#: Turns that only the end of this process gives back.
+_FOR_GOOD: list[ExitStack] = []
 
 
 class Turns:
@@ -41,7 +46,11 @@ class Turns:
         with ExitStack() as held:
             with _locked(self.folder / "gate.lock", fcntl.LOCK_EX):
                 held.enter_context(_locked(self.folder / "gpu.lock", kind))
-            yield
+            try:
+                yield
+            except HangError:
+                _FOR_GOOD.append(held.pop_all())
+                raise
 
 
 @contextmanager
@@ -53,4 +62,6 @@ def _locked(path: Path, kind: int) -> Iterator[None]:
         fcntl.flock(opened, kind)
         yield
     finally:
+        # closing alone would not do where a process that was forked meanwhile has it open, too
+        fcntl.flock(opened, fcntl.LOCK_UN)
         os.close(opened)

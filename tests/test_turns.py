@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from evaluator.errors import HangError
 from evaluator.turns import Turns
 
 spawn = multiprocessing.get_context("spawn")
@@ -83,6 +84,51 @@ def test_a_turn_holds_against_other_processes_and_ends_with_its_own(tmp_path: Pa
     assert mine.wait(5)
     thread.join()
     other.join()
+
+
+def hang(folder: Path) -> None:
+    with pytest.raises(HangError), Turns(folder).shared():
+        raise HangError("smoke", "does not finish")
+    time.sleep(60)
+
+
+def test_a_turn_whose_device_code_hangs_is_given_back_by_the_end_of_its_process(tmp_path: Path):
+    other = spawn.Process(target=hang, args=(tmp_path,), daemon=True)
+    other.start()
+    assert eventually(lambda: (tmp_path / "gpu.lock").exists())
+    got = threading.Event()
+
+    def measure() -> None:
+        with Turns(tmp_path).alone():
+            got.set()
+
+    thread = threading.Thread(target=measure)
+    thread.start()
+    assert not got.wait(0.5)
+    os.kill(other.pid, signal.SIGKILL)
+    assert got.wait(5)
+    thread.join()
+    other.join()
+
+
+def eventually(is_so, seconds: float = 30.0) -> bool:
+    until = time.monotonic() + seconds
+    while not is_so() and time.monotonic() < until:
+        time.sleep(0.01)
+    return is_so()
+
+
+def test_a_turn_is_not_held_by_a_process_that_was_forked_within_it(tmp_path: Path):
+    with Turns(tmp_path).alone():
+        # as a fork would have it: another descriptor of the same opening
+        opened = next(
+            int(fd.name)
+            for fd in Path("/proc/self/fd").iterdir()
+            if fd.is_symlink() and fd.readlink() == tmp_path / "gpu.lock"
+        )
+        copy = os.dup(opened)
+    with Turns(tmp_path).alone():
+        os.close(copy)
 
 
 def test_a_turn_that_fails_is_given_back(tmp_path: Path):

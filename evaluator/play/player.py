@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import torch
 
-from evaluator.errors import CandidateError, LabError
+from evaluator.errors import CandidateError, HangError, LabError
 from evaluator.play import cuda
 from evaluator.play.calls import prepare
 from evaluator.play.closing import close
@@ -203,14 +203,14 @@ def blamed(kernel: str, act: Callable[[], T]) -> T:
 
 
 def finish(names: Sequence[str], device: torch.device, patience_s: float = PATIENCE_S) -> None:
-    """Wait for the current stream. Raises `CandidateError` for a fault, or for no end in sight."""
+    """Wait for the current stream. Raises `CandidateError` for a fault, `HangError` for no end."""
     if device.type == "cpu":
         return
     kernel = " or ".join(dict.fromkeys(names)) or "the candidate"
     stream, until = current_stream(device), monotonic() + patience_s
     while not blamed(kernel, lambda: cuda.is_done(stream)):
         if monotonic() > until:
-            raise CandidateError("smoke", f"{kernel} does not finish")
+            raise HangError("smoke", f"{kernel} does not finish")
         sleep(0.0002)
 
 
