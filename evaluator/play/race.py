@@ -46,7 +46,8 @@ def race(
     device = request.device
     if device is None:
         raise LabError("times need a calibrated device to be held against")
-    clock = Clock(players.device, device.l2_bytes)
+    with turns.shared():
+        clock = Clock(players.device, device.l2_bytes)
     measured: list[Measurement] = []
     notes: dict[str, None] = {}
     for number, take in enumerate(takes):

@@ -36,8 +36,8 @@ PATIENCE_S = 120.0
 class Arm:
     """Something to time: one call for each set of buffers, captured in graphs.
 
-    `before` is replayed ahead of each sample, untimed. `kept` holds what the captured calls
-    returned, so that no two of them share memory.
+    `before` is replayed ahead of each sample, untimed. `kept` holds the calls, with whatever memory
+    is theirs, and what they returned, so that no two of them share memory.
     """
 
     name: str
@@ -61,7 +61,7 @@ def capture(name: str, acts: Sequence[Act], plan: Plan, before: Sequence[Act] = 
     torch.cuda.current_stream().wait_stream(side)
     graphs, kept = _graphs(acts, plan)
     fresh, _ = _graphs(before, plan) if before else ((), ())
-    return Arm(name, graphs, plan.calls, fresh, kept)
+    return Arm(name, graphs, plan.calls, fresh, (*acts, *kept))
 
 
 def _graphs(
