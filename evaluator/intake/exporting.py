@@ -21,13 +21,14 @@ def export(op: OpSpec, workloads: Sequence[Workload], isolate: Isolate) -> OpSpe
     outputs, then its mutated inputs in the order of `mutates`. Workloads that have a graph are
     not exported again. Raises `ProblemError` where the reference raises or breaks the contract.
     """
-    missing = [at for at in workloads if str(at) not in op.reference.graphs]
+    known = op.reference.graphs
+    missing = list({str(at): at for at in workloads if str(at) not in known}.values())
     if not missing:
         return op
     calls = [call_at(op, at) for at in missing]
     answers = exports(isolate, op.reference.source, op.reference.entry, calls)
     graphs = {str(at): _agreed(op, at, answer) for at, answer in zip(missing, answers, strict=True)}
-    filled = {**op.reference.graphs, **graphs}
+    filled = {**known, **graphs}
     return replace(op, reference=replace(op.reference, graphs=filled))
 
 
