@@ -1,0 +1,51 @@
+"""What a lab keeps between candidates, by an isolate that the tests make up."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from tapes import AT, op_of
+
+from evaluator.intake.wire import Ask, Exported, Exports, Meta, ask_json, reply_json
+from evaluator.isolate import Done
+from evaluator.labs import Graphs
+from kernel_library.spec import Reference
+
+(COPY,) = op_of().reference.graphs.values()
+OP = replace(op_of(), reference=Reference("def reference(x): ..."))
+
+
+def at(n):
+    return replace(AT, dims={"M": 3, "N": n})
+
+
+def exporting(asked, meanwhile=lambda: None):
+    """An isolate that exports a copy, whatever it is asked, and keeps the sizes."""
+
+    def isolate(job, request, seconds):
+        ask: Ask = ask_json.validate_json(request)
+        shapes = [call.args[0].tensors[0].shape for call in ask.calls]
+        asked.append([n for _, n in shapes])
+        meanwhile()
+        each = tuple(Exported(COPY, (Meta(shape, "float32"),), ()) for shape in shapes)
+        return Done(reply_json.dump_json(Exports(each)))
+
+    return isolate
+
+
+def test_a_workload_is_exported_once_and_travels_only_where_it_is_asked_for():
+    asked = []
+    graphs = Graphs(exporting(asked))
+    first = graphs(OP, [at(5), at(6), at(5)])
+    second = graphs(OP, [at(6), at(7)])
+    assert asked == [[5, 6], [7]]
+    assert list(first.reference.graphs) == [str(at(5)), str(at(6))]
+    assert sorted(second.reference.graphs) == [str(at(6)), str(at(7))]
+
+
+def test_two_candidates_export_side_by_side():
+    both = threading.Barrier(2, timeout=20)
+    graphs = Graphs(exporting([], both.wait))
+    with ThreadPoolExecutor(2) as pool:
+        made = list(pool.map(lambda n: graphs(OP, [at(n)]), (5, 6)))
+    assert [list(op.reference.graphs) for op in made] == [[str(at(5))], [str(at(6))]]
