@@ -1,6 +1,7 @@
 """Tuning finds the best setting of each size, by looks that the tests make up."""
 
 import json
+import threading
 from dataclasses import replace
 
 import pytest
@@ -60,6 +61,18 @@ def test_a_short_look_does_not_decide():
     assert first.config["BLOCK"] == 128
     at_length = [block for n, block, pace in seen if n == 4096 and pace == AT_LENGTH]
     assert at_length == [256, 128, 512, 1024]
+
+
+def test_the_best_of_a_size_are_looked_at_side_by_side():
+    together = threading.Barrier(4, timeout=20)
+
+    def time_us(at, block, pace):
+        if pace == AT_LENGTH and at.dims["N"] == 4096:
+            together.wait()
+        return float(block)
+
+    first = next(tuned(UNIT, looking(time_us), 4))
+    assert first.best.time_us == 128
 
 
 def test_what_cannot_be_used_is_counted_by_its_reason():

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from evaluator.errors import LabError
+from evaluator.errors import LabError, ProblemError
 from evaluator.evaluate import Lab, evaluate
 from evaluator.labs import replayed_lab
 from evaluator.play.wire import Pace
@@ -23,7 +23,8 @@ FINALISTS = 4
 AT_LENGTH = Pace(seconds=1.0)
 
 #: Times a kernel at one workload and setting, at a pace: a measurement, or the reason for none.
-Look = Callable[[Workload, Config, Pace], Measurement | str]
+Found = Measurement | str
+Look = Callable[[Workload, Config, Pace], Found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +46,38 @@ class Row:
 def tuned(unit: Unit, look: Look, jobs: int) -> Iterator[Row]:
     """The best setting at each workload that is measured.
 
-    All legal settings are looked at shortly, `jobs` at a time, and the best few at length.
+    All legal settings are looked at shortly, `jobs` at a time, and the best few at length. The next
+    size's looks are under way before the last of one is done, so that no core waits.
     """
-    for at in unit.op.workloads:
-        if at.role == "measure":
-            yield _row(unit, at, look, jobs)
-
-
-def _row(unit: Unit, at: Workload, look: Look, jobs: int) -> Row:
-    configs = list(unit.space.configs(space_names(unit.op, at)))
     with ThreadPoolExecutor(jobs) as pool:
-        first = list(pool.map(lambda config: look(at, config, QUICK), configs))
+
+        def looks(at: Workload, configs: Sequence[Config], pace: Pace) -> Iterator[Found]:
+            return pool.map(lambda config: look(at, config, pace), configs)
+
+        sizes = [at for at in unit.op.workloads if at.role == "measure"]
+        legal = [list(unit.space.configs(space_names(unit.op, at))) for at in sizes]
+        short = [looks(at, configs, QUICK) for at, configs in zip(sizes, legal, strict=True)]
+        rows = []
+        for at, configs, found in zip(sizes, legal, short, strict=True):
+            first = list(found)
+            chosen = _finalists(first)
+            again = looks(at, [configs[i] for i in chosen], AT_LENGTH)
+            rows.append((at, configs, first, chosen, again))
+        for at, configs, first, chosen, again in rows:
+            yield _row(at, configs, first, dict(zip(chosen, again, strict=True)))
+
+
+def _finalists(first: Sequence[Found]) -> list[int]:
+    """The best few that can be used, and the default, which is the first and always shown."""
     times = {i: m.time_us for i, m in enumerate(first) if isinstance(m, Measurement)}
+    best = sorted(times, key=lambda i: times[i])[:FINALISTS]
+    return [i for i in dict.fromkeys([*best, 0]) if i in times]
+
+
+def _row(
+    at: Workload, configs: Sequence[Config], first: Sequence[Found], again: Mapping[int, Found]
+) -> Row:
     refused = Counter(found for found in first if isinstance(found, str))
-    # the default is the first, and is always shown
-    finalists = dict.fromkeys([*sorted(times, key=lambda i: times[i])[:FINALISTS], 0])
-    again = {i: look(at, configs[i], AT_LENGTH) for i in finalists if i in times}
     right = {i: found for i, found in again.items() if isinstance(found, Measurement)}
     best = min(right, key=lambda i: right[i].time_us, default=0)
     return Row(at, configs[best], right.get(best), right.get(0), len(configs), refused)
@@ -77,7 +94,7 @@ def by_judge(unit: Unit, judge: Judge, device: Device) -> Look:
         candidate = replace(kernel, config=config, tuned=())
         try:
             verdict = evaluate(replace(op, workloads=(at,)), candidate, labs[pace])
-        except LabError as error:
+        except (LabError, ProblemError) as error:
             # one setting less, and said: hundreds of others are worth having
             return f"our fault: {error}"
         if isinstance(verdict, Passed):
