@@ -6,6 +6,7 @@ candidate can reach holds either.
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,7 +47,7 @@ DEFAULT_ARCH = 90
 INTERPRETER = ("torch", "torch._dynamo", "triton", "evaluator.interpret.job")
 PLAYER = ("torch", "triton", "evaluator.play.job")
 #: Players at a time, each with a CUDA context and the memory of a candidate's workloads.
-PLAYERS = 8
+MOST_PLAYERS, MEMORY_EACH = 16, 6 << 30
 NOT_DEEP = (
     "without a GPU, not looked into: accesses outside buffers, races, reads of unwritten memory,"
     " repeats at real sizes, launches without an effect, offsets beyond 2^31 elements"
@@ -65,7 +66,15 @@ class Rooms:
     level: SandboxLevel
     turns: Turns
     confinement: tuple[Mechanism, ...] = ()
-    seats: BoundedSemaphore = field(default_factory=lambda: BoundedSemaphore(PLAYERS))
+    seats: BoundedSemaphore = field(default_factory=lambda: BoundedSemaphore(players()))
+
+
+def players(cores: int | None = None, memory: int | None = None) -> int:
+    """How many players may run at a time: one a core, as far as the GPU's memory goes."""
+    if memory is None:
+        here = torch.cuda.is_available()
+        memory = torch.cuda.get_device_properties(0).total_memory if here else 0
+    return max(1, min(MOST_PLAYERS, cores or os.cpu_count() or 1, memory // MEMORY_EACH))
 
 
 @contextmanager

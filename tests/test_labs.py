@@ -4,11 +4,12 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import pytest
 from tapes import AT, op_of
 
 from evaluator.intake.wire import Ask, Exported, Exports, Meta, ask_json, reply_json
 from evaluator.isolate import Done
-from evaluator.labs import Graphs
+from evaluator.labs import Graphs, players
 from kernel_library.spec import Reference
 
 (COPY,) = op_of().reference.graphs.values()
@@ -49,3 +50,11 @@ def test_two_candidates_export_side_by_side():
     with ThreadPoolExecutor(2) as pool:
         made = list(pool.map(lambda n: graphs(OP, [at(n)]), (5, 6)))
     assert [list(op.reference.graphs) for op in made] == [[str(at(5))], [str(at(6))]]
+
+
+@pytest.mark.parametrize(
+    ("cores", "gigabytes", "wanted"),
+    [(16, 139, 16), (64, 139, 16), (16, 24, 4), (2, 139, 2), (8, 4, 1)],
+)
+def test_as_many_play_as_there_are_cores_and_memory_for(cores, gigabytes, wanted):
+    assert players(cores, gigabytes << 30) == wanted
