@@ -18,13 +18,17 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import torch
+from triton.runtime import interpreter
 
 from evaluator.inputs import Case, draw
+from evaluator.interpret.whole import count
 from kernel_library.space import Config
 from kernel_library.spec import Workload
 from kernel_library.unit import Unit, space_names, tuned_table
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+if INTERPRETED:
+    count(interpreter)
 #: Largest difference over largest true value: a few roundings of the dtype.
 BOUND = {"float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
 Layout = Callable[[torch.Tensor], torch.Tensor]

@@ -17,14 +17,17 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import torch
+from triton.runtime import interpreter
 
 from evaluator.deep.points import beyond
 from evaluator.inputs import WIDE, Place, draw, places
+from evaluator.interpret.whole import count
 from evaluator.record.job import load
 from evaluator.redteam.ops import OPS
 from kernel_library.spec import OpSpec
 from kernel_library.unit import space_names
 
+count(interpreter)
 #: Linux's MAP_NORESERVE, for which Python has had a name only of late.
 NORESERVE = 0x4000
 
