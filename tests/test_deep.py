@@ -248,7 +248,7 @@ POINTS = Points([POINT], POINT, [POINT], POINT)
 def test_all_that_was_looked_into_is_told(tmp_path):
     asked = []
     notes = look(plain_op(), None, POINTS, bench(tmp_path, asked=asked))
-    assert asked == ["repeats", "effects", "wide", *TOOLS]
+    assert asked[:3] == ["repeats", "effects", "wide"] and sorted(asked[3:]) == sorted(TOOLS)
     assert notes == (
         f"30 runs in a fresh process at {AT} equal to the bit",
         "each of 1 kernels left out in turn: the outputs show it",

@@ -17,6 +17,7 @@ from evaluator.play.check import kernels
 from evaluator.play.job import gpu
 from evaluator.play.player import Player, finish
 from evaluator.play.wire import Request, load_request
+from evaluator.turns import Turns
 
 #: A sanitizer makes device code some hundred times slower.
 PATIENCE_S = 120.0
@@ -32,5 +33,7 @@ def play_each(request: Request, device: torch.device) -> None:
 
 
 if __name__ == "__main__":
-    play_each(load_request(Path(sys.argv[1]).read_bytes()), gpu())
+    asked = load_request(Path(sys.argv[1]).read_bytes())
+    with Turns(Path(asked.turns)).shared():
+        play_each(asked, gpu())
     sys.stdout.write(f"{PLAYED}\n")

@@ -6,6 +6,7 @@ What was looked into is told in a note, and what could not be is told there, too
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -24,7 +25,7 @@ from kernel_library.spec import OpSpec
 
 JOB = "evaluator.deep.job"
 #: Seconds that a tool may take: torch starts some times slower under it, then each take.
-TOOL_S, TAKE_S = 120.0, 60.0
+TOOL_S, TAKE_S = 180.0, 60.0
 #: Seconds for writing, drawing and comparing some ten gigabytes.
 WIDE_S = 120.0
 
@@ -115,9 +116,11 @@ def _sanitized(
     sent, binaries = pack(takes)
     request = dump_request(Request("check", whole, sent, binaries, str(bench.turns.folder)))
     looked, unseen = list[str](), dict[str, list[str]]()
-    for tool in TOOLS:
-        with bench.turns.shared():
-            log = bench.sanitize(tool, request, TOOL_S + TAKE_S * len(takes))
+    seconds = TOOL_S + TAKE_S * len(takes)
+    # side by side: most of it is torch's start, which a tool makes some times slower
+    with ThreadPoolExecutor(len(TOOLS)) as pool:
+        logs = list(pool.map(lambda tool: bench.sanitize(tool, request, seconds), TOOLS))
+    for tool, log in zip(TOOLS, logs, strict=True):
         for found in findings(tool, log.text, launched(takes)):
             if believed(found, facts, log.version):
                 raise CandidateError("deep", f"{found.kernel} {found.what} ({tool})")
