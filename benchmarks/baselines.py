@@ -43,12 +43,11 @@ def linear_cross_entropy(x: torch.Tensor, w: torch.Tensor, target: torch.Tensor)
 
 
 def with_loss(forward: Call) -> Call:
-    """A training step's loss and gradients: called as `fused_linear_cross_entropy` is, no bias."""
+    """A training step's loss and gradients: called as `fused_linear_cross_entropy` is."""
 
     def both(
-        x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor, target: torch.Tensor,
-        d_loss: torch.Tensor,
-    ) -> tuple[torch.Tensor, ...]:  # fmt: skip
+        x: torch.Tensor, w: torch.Tensor, d_loss: torch.Tensor, target: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         leaves = [t.detach().requires_grad_() for t in (x, w)]
         loss = forward(*leaves, target)
         return (loss, *torch.autograd.grad(loss, leaves, d_loss.reshape(())))
