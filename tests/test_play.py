@@ -15,7 +15,7 @@ from evaluator.play import cuda, wire
 from evaluator.play.calls import prepare, resolve
 from evaluator.play.check import Players, check
 from evaluator.play.judge import check_replayed
-from evaluator.play.memory import GUARD, PATTERN, Arena
+from evaluator.play.memory import GUARD, PATTERN, Arena, make
 from evaluator.play.wire import Reply, Request, Take
 from evaluator.turns import Turns
 from kernel_library.spec import OpSpec
@@ -83,6 +83,16 @@ def test_a_write_beside_a_buffer_shows_in_its_guards():
         assert not arena.is_intact()
         arena.memory[at] = PATTERN
     assert arena.is_intact() and arena.starts[0] == GUARD
+
+
+@pytest.mark.parametrize(("asked", "whose"), [(700, CandidateError), (300, LabError)])
+def test_who_asks_for_most_of_the_device_is_at_fault_if_it_is_not_there(monkeypatch, asked, whose):
+    def full(sizes, device):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 1000))
+    with pytest.raises(whose):
+        make([asked], CPU, full)
 
 
 def test_a_view_lies_at_its_offset_and_strides():

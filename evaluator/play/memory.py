@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from evaluator.errors import CandidateError
+from evaluator.errors import CandidateError, LabError
 from evaluator.poison import fill
 from kernel_library.tape import View
 
@@ -90,8 +90,15 @@ def view_of(tensor: torch.Tensor, buffer: int) -> View:
 
 
 def make(sizes: Sequence[int], device: torch.device, arena: type[Arena] = Arena) -> Arena:
-    """An arena for what a candidate allocates. Raises `CandidateError` where it does not fit."""
+    """An arena for what a candidate allocates.
+
+    Raises `CandidateError` where it asks for most of the device, and `LabError` where less than that
+    does not fit now: other players have the rest.
+    """
     try:
         return arena(sizes, device)
     except torch.OutOfMemoryError as error:
+        _, total = torch.cuda.mem_get_info(device)
+        if 2 * sum(sizes) < total:
+            raise LabError("other players left no room for a candidate's buffers") from error
         raise CandidateError("smoke", "its buffers do not fit in the device's memory") from error
