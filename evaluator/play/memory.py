@@ -92,8 +92,8 @@ def view_of(tensor: torch.Tensor, buffer: int) -> View:
 def make(sizes: Sequence[int], device: torch.device, arena: type[Arena] = Arena) -> Arena:
     """An arena for what a candidate allocates.
 
-    Raises `CandidateError` where it asks for most of the device, and `LabError` where less than that
-    does not fit now: other players have the rest.
+    Raises `CandidateError` where it asks for most of the device, and `LabError` where less does not
+    fit now: other players have the rest.
     """
     try:
         return arena(sizes, device)
