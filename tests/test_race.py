@@ -12,6 +12,7 @@ from tapes import AT, CASE, CLONE, CPU, SHORT_X, X, Y, op_of, tape_of
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from evaluator.errors import CandidateError
+from evaluator.play import baselines
 from evaluator.play.check import Players
 from evaluator.play.race import race
 from evaluator.play.timing import UNWATCHED
@@ -97,6 +98,19 @@ def test_a_race_times_the_candidate_beside_its_baselines(raced):
     assert list(measured.baselines) == list(measured.versus) == ["eager"]
     assert measured.versus["eager"].low <= measured.versus["eager"].high
     assert "cudnn" in notes[0] and notes[1] == UNWATCHED
+
+
+def test_a_rival_that_fails_is_told_and_the_others_race(raced, monkeypatch):
+    def fails(args):
+        raise ValueError
+
+    def baseline(name, *how):
+        return fails if name == "cudnn" else baselines.baseline(name, *how)
+
+    monkeypatch.setattr("evaluator.play.race.baseline", baseline)
+    measured, notes = raced(tape_of(CLONE), op_of())
+    assert list(measured.baselines) == ["eager"]
+    assert notes[0] == "cudnn: cannot be captured: ValueError"
 
 
 def test_an_op_in_place_starts_again_before_each_sample(raced):

@@ -118,9 +118,12 @@ def _liger(op: str, options: Mapping[str, Value]) -> Baseline:
         raise NotApplicable(f"liger: has no {op} with these options")
     try:
         functional = import_module("liger_kernel.transformers.functional")
+        call = getattr(functional, name)
     except ImportError as error:
         raise NotApplicable("liger: is not installed here") from error
-    call, given = getattr(functional, name), [options[o] for o in wanted if o in options]
+    except AttributeError as error:
+        raise NotApplicable(f"liger: this version has no {name}") from error
+    given = [options[o] for o in wanted if o in options]
 
     def run_detached(args: Sequence[torch.Tensor]) -> object:
         with torch.no_grad():

@@ -118,8 +118,11 @@ def _rivals(track: Track, names: Sequence[str], notes: dict[str, None]) -> Itera
             yield capture(name, acts, track.plan)
         except NotApplicable as why:
             notes[str(why)] = None
-        except (RuntimeError, ProblemError) as error:
-            notes[f"{name}: cannot be captured: {str(error).splitlines()[0][:200]}"] = None
+        except (CandidateError, LabError):
+            raise
+        except Exception as error:  # whatever a compiler or a library raises is a rival less
+            said = (str(error).splitlines() or [type(error).__name__])[0]
+            notes[f"{name}: cannot be captured: {said[:200]}"] = None
 
 
 def _on(call: Callable[[Sequence[torch.Tensor]], object], bound: Bound) -> Callable[[], object]:
