@@ -1,19 +1,25 @@
 """Compiles seed units for an architecture that need not be present, and prints the facts.
 
     python tests/compile_unit.py 90 rms_norm softmax
+    python tests/compile_unit.py gfx942 rms_norm
 
-One JSON object a kernel: unit, name, registers, spills, shared memory, matrix instructions. In a
-process of its own, since the recorder takes the place of Triton's driver for good.
+One JSON object a kernel: unit, name, registers, spills, shared memory, and matrix instructions but
+for AMD. In a process of its own, since the recorder takes the place of Triton's driver for good.
 """
 
 import argparse
 import importlib
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -32,16 +38,45 @@ def facts(name: str, arch: int) -> Iterator[dict[str, object]]:
             yield {"unit": name, "at": str(at)} | {n: getattr(kernel, n) for n in kernel.__slots__}
 
 
+def amd_facts(name: str, arch: str) -> Iterator[dict[str, object]]:
+    """What the compiler makes for AMD of what it was given for sm_90, linked to the end.
+
+    With one buffer for a pipelined loop, since a compute unit has 64 KiB of shared memory, and at
+    most 1024 threads, in warps of 64.
+    """
+    given: list[tuple[Any, Any]] = []
+    compile_ = triton.compile
+
+    def kept(source: Any, target: Any, options: Any) -> Any:
+        given.append((source, options))
+        return compile_(source, target=target, options=options)
+
+    triton.compiler.compile = kept
+    for _ in facts(name, 90):
+        pass
+    triton.compiler.compile = compile_
+    for source, options in given:
+        made = {"num_warps": min(options["num_warps"], 16), "num_stages": 2}
+        kernel = compile_(source, target=GPUTarget("hip", arch, 64), options=made)
+        told = dict(re.findall(r"\.(vgpr_count|vgpr_spill_count): +(\d+)", kernel.asm["amdgcn"]))
+        yield {
+            "unit": name, "name": kernel.metadata.name, "num_warps": made["num_warps"],
+            "registers": int(told["vgpr_count"]), "spills": int(told["vgpr_spill_count"]),
+            "shared_bytes": kernel.metadata.shared, "linked_bytes": len(kernel.asm["hsaco"]),
+        }  # fmt: skip
+
+
 def main() -> None:
     """Print every unit's facts."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("arch", type=int)
+    parser.add_argument("arch")
     parser.add_argument("units", nargs="+")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as room:
         os.chdir(room)
         for name in asked.units:
-            for kernel in facts(name, asked.arch):
+            amd = asked.arch.startswith("gfx")
+            for kernel in amd_facts(name, asked.arch) if amd else facts(name, int(asked.arch)):
                 sys.stdout.write(json.dumps(kernel) + "\n")
         os.chdir(Path(__file__).parent)
 

@@ -234,3 +234,15 @@ def test_unit_compiles_without_a_gpu_and_without_spills(name: str, arch: int):
     for at in {kernel["at"] for kernel in kernels}:
         multiplies = any(k["matmul_instructions"] > 0 for k in kernels if k["at"] == at)
         assert multiplies == (name in MATMULS), at
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_unit_compiles_for_an_amd_gpu_too(name: str):
+    kernels = of(name, run("compile_unit.py", "gfx942"))
+    assert kernels
+    for kernel in kernels:
+        assert kernel["linked_bytes"] > 0
+        assert kernel["spills"] == 0, kernel
+        # 512 registers of 64 lanes on each of four SIMDs, 64 KiB of shared memory
+        assert kernel["registers"] <= 512 * 4 // max(4, kernel["num_warps"]), kernel
+        assert kernel["shared_bytes"] <= 65536, kernel
