@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,7 @@ def scoreboard(
 
     What the JSON holds of other seeds on this device, at the same versions, stays.
     """
+    from evaluator.errors import LabError
     from evaluator.evaluate import evaluate
     from worker import scoreboard as boards
     from worker.judging import open_judge
@@ -33,12 +35,21 @@ def scoreboard(
             raise fail("no CUDA GPU is visible here, and a time from nowhere is no time", USAGE)
         known = [k for k in seed_kernels(judge.device) if not wanted or k.op.name in wanted]
         board = boards.read(out_file.with_suffix(".json"), judge.device)
-        for number, each in enumerate(known, 1):
-            err.print(f"{number} of {len(known)}: {each.op.name}", highlight=False)
-            verdict = evaluate(each.op, each.candidate, judge.full)
+        by = partial(evaluate, lab=judge.full)
+        failed = []
+        for number, (name, verdict) in enumerate(
+            boards.judged(known, by, settings().side_by_side), 1
+        ):
+            told = "failed" if isinstance(verdict, LabError) else verdict.kind
+            err.print(f"{number} of {len(known)}: {name} {told}", highlight=False)
+            if isinstance(verdict, LabError):
+                failed.append(f"{name}: {verdict}")
+                continue
             date = datetime.now(UTC).date().isoformat()
-            board = board.having(boards.Entry(each.op.name, verdict, date))
+            board = board.having(boards.Entry(name, verdict, date))
             boards.write(board, judge.device, out_file)
+        if failed:
+            raise LabError("; ".join(failed))
     err.print(f"wrote {out_file} and its .json", highlight=False, soft_wrap=True)
     if any(isinstance(e.verdict, Rejected) for e in board.entries):
         raise typer.Exit(REJECTED)

@@ -1,15 +1,19 @@
 """The scoreboard shows its losses, and calls a tie a tie."""
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from evaluator.errors import LabError
 from evaluator.play.statistics import outcome
+from kernel_library.candidate import Candidate
 from kernel_library.device import Ceilings, Device, Target
-from kernel_library.spec import Workload
+from kernel_library.spec import OpSpec, Tensor, Workload
 from kernel_library.verdict import Measurement, Passed, Record, Rejected, Versus
-from worker.scoreboard import Board, Entry, markdown, read, result, write
+from worker.retrieval import Known
+from worker.scoreboard import Board, Entry, judged, markdown, read, result, write
 
 CEILINGS = Ceilings(4000.0, {"bfloat16": 700.0}, 60.0, 1.0)
 DEVICE = Device(
@@ -17,6 +21,7 @@ DEVICE = Device(
     versions={"driver": "580", "torch": "2.11.0"}, noise={4.0: 0.01, 40.0: 0.001},
 )  # fmt: skip
 AT = Workload({"N": 8}, {"T": "bfloat16"}, "measure")
+OP = OpSpec("softmax", {"x": Tensor("N")}, {"y": Tensor("N")}, (AT,))
 RECORD = Record("replayed", "namespaces", device="NVIDIA H200")
 
 
@@ -93,3 +98,19 @@ def test_entries_of_another_machine_are_no_company(tmp_path: Path):
         assert read(data, other).entries == ()
     data.write_text("{}")
     assert read(data, DEVICE).entries == ()
+
+
+def test_kernels_are_judged_side_by_side_and_a_failure_of_ours_costs_no_other():
+    both = threading.Barrier(2, timeout=20)
+    known = [Known(OP, Candidate(name, "", name)) for name in ("softmax", "rope")]
+
+    def judge(op, candidate):
+        both.wait()
+        if candidate.entry == "rope":
+            raise LabError("the player was lost")
+        return GOOD.verdict
+
+    told = [each for _, each in judged(known, judge, 2)]
+    assert GOOD.verdict in told and [str(each) for each in told if isinstance(each, LabError)] == [
+        "the player was lost"
+    ]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from evaluator.errors import LabError
+from kernel_library.candidate import Candidate
 from kernel_library.device import LEAST_MARGIN, Device
+from kernel_library.spec import OpSpec
 from kernel_library.verdict import Measurement, Passed, Rejected, Verdict, geomean
+from worker.retrieval import Known
 
 #: How a unit's gradient is called.
 BACKWARD = "_backward"
@@ -39,6 +44,26 @@ class Board:
         """The board with this entry, in place of an older one of its name."""
         others = [e for e in self.entries if e.name != entry.name]
         return replace(self, entries=tuple(sorted([*others, entry], key=lambda e: e.name)))
+
+
+def judged(
+    kernels: Sequence[Known], judge: Callable[[OpSpec, Candidate], Verdict], together: int
+) -> Iterator[tuple[str, Verdict | LabError]]:
+    """Each kernel's name and verdict as it is reached, or what failed for a fault of ours.
+
+    So many are judged at a time: one is checked while another is timed.
+    """
+
+    def one(each: Known) -> Verdict | LabError:
+        try:
+            return judge(each.op, each.candidate)
+        except LabError as error:
+            return error
+
+    with ThreadPoolExecutor(together) as pool:
+        waiting = {pool.submit(one, each): each.op.name for each in kernels}
+        for done in as_completed(waiting):
+            yield waiting[done], done.result()
 
 
 _board = TypeAdapter(Board)
