@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
 from tempfile import TemporaryDirectory
+from threading import BoundedSemaphore
 
 from evaluator.deep.sanitizer import FOUND, Tool, command, is_complete, version_of
 from evaluator.sandbox.bubblewrap import inherited
@@ -33,6 +34,8 @@ class Log:
 #: What the target says once all is played.
 PLAYED = "played to the end"
 VERSION_S = 30.0
+#: Tools at a time: each takes one of the ten ports that its option --max-connections allows.
+_FEW = BoundedSemaphore(8)
 #: Plays a request under a tool, for at most so many seconds.
 Sanitize = Callable[[Tool, bytes, float], Log]
 
@@ -58,7 +61,8 @@ def sanitize(tool: Tool, request: bytes, seconds: float) -> Log:
         try:
             _run([program, "--version"], said, VERSION_S)
             version = version_of(said.read_text(errors="replace"))
-            code = _run([*command(program, tool, str(log)), *target], said, seconds)
+            with _FEW:
+                code = _run([*command(program, tool, str(log)), *target], said, seconds)
         except OSError as error:
             return Log(why=f"{tool} cannot be started: {error.strerror}")
         text = log.read_text(errors="replace") if log.exists() else ""
