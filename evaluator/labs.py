@@ -44,7 +44,7 @@ from kernel_library.verdict import Checked, Mechanism, Record, SandboxLevel
 
 #: What a machine without a GPU compiles for: Hopper.
 DEFAULT_ARCH = 90
-INTERPRETER = ("torch", "torch._dynamo", "triton", "evaluator.interpret.job")
+INTERPRETER = ("torch", "torch._dynamo", "triton", "evaluator.primed", "evaluator.interpret.job")
 PLAYER = ("torch", "triton", "evaluator.play.job")
 #: Players at a time, each with a CUDA context and the memory of a candidate's workloads.
 MOST_PLAYERS, MEMORY_EACH = 16, 6 << 30

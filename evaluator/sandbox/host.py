@@ -28,7 +28,10 @@ PROBE_SECONDS = 30.0
 
 
 #: torch imports its compiler at the first call through a subclass, which takes two seconds.
-PRELOAD = ("torch", "torch._dynamo", "triton", "evaluator.record.job", "evaluator.intake.job")
+PRELOAD = (
+    "torch", "torch._dynamo", "triton", "evaluator.primed", "evaluator.record.job",
+    "evaluator.intake.job",
+)  # fmt: skip
 
 
 class Zygote:
