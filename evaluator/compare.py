@@ -65,11 +65,15 @@ def compare(
 
 
 def meaningful(
-    truth: Sequence[torch.Tensor], yardstick: Sequence[torch.Tensor], infinite: bool = False
+    truth: Sequence[torch.Tensor],
+    yardstick: Sequence[torch.Tensor],
+    tolerance: Tolerance,
+    infinite: bool = False,
 ) -> bool:
     """Whether a bent case says anything: the truth stays in range, and torch itself gets there.
 
-    With `infinite` (an input holds infinities), infinite truths count, NaN does not.
+    Where torch's own answer would be rejected, as by cancellation, no other is held to it. With
+    `infinite` (an input holds infinities), infinite truths count, NaN does not.
     """
     for t, y in zip(truth, yardstick, strict=True):
         if not y.is_floating_point():
@@ -79,6 +83,10 @@ def meaningful(
             fine = ~rounded.isnan() if infinite else rounded.isfinite()
             if not bool((fine & (rounded.isfinite() == _as_float64(own).isfinite())).all()):
                 return False
+    try:
+        compare(yardstick, truth, yardstick, tolerance)
+    except Mismatch:
+        return False
     return True
 
 

@@ -257,9 +257,14 @@ def test_a_bent_case_counts_only_where_truth_and_torch_stay_in_range():
     over = torch.tensor([1e5], dtype=torch.float64)
     nan = torch.tensor([float("nan")], dtype=torch.float64)
     masked = torch.tensor([-float("inf")], dtype=torch.float64)
-    assert meaningful([finite], [finite.half()])
-    assert not meaningful([over], [over.half()])
-    assert not meaningful([masked], [masked.half()])
-    assert meaningful([masked], [masked.half()], infinite=True)
-    assert not meaningful([nan], [nan.half()], infinite=True)
-    assert not meaningful([finite], [torch.full((4,), float("inf")).half()])
+    assert meaningful([finite], [finite.half()], PLAIN)
+    assert not meaningful([over], [over.half()], PLAIN)
+    assert not meaningful([masked], [masked.half()], PLAIN)
+    assert meaningful([masked], [masked.half()], PLAIN, infinite=True)
+    assert not meaningful([nan], [nan.half()], PLAIN, infinite=True)
+    assert not meaningful([finite], [torch.full((4,), float("inf")).half()], PLAIN)
+
+
+def test_a_bent_case_that_torch_itself_gets_wrong_holds_nobody_to_it():
+    finite = normal(4)
+    assert not meaningful([finite], [(2 * finite).half()], PLAIN)

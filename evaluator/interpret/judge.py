@@ -151,7 +151,9 @@ def _compare(op: OpSpec, point: Point, got: Sequence[torch.Tensor], stage: Stage
     args = flat(draw(op, at, case, "cpu"))
     truth = graphs.run(graph, args, widen=True)
     own = graphs.run(graph, args)
-    if case.values != "recipe" and not meaningful(truth, own, case.values in INFINITE):
+    if case.values != "recipe" and not meaningful(
+        truth, own, op.tolerance, case.values in INFINITE
+    ):
         return None
     try:
         return compare(got, truth, own, op.tolerance, names=labels(op, point), poison=case.poison)

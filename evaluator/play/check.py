@@ -45,7 +45,9 @@ def check(take: Take, player: Player) -> Errors | None:
     if case.repeat:
         _same_again(got, play_once(_other_poison(take), player))
     truth, own = answers(player.op, take.at, case, player.device)
-    if case.values != "recipe" and not meaningful(truth, own, case.values in INFINITE):
+    if case.values != "recipe" and not meaningful(
+        truth, own, player.op.tolerance, case.values in INFINITE
+    ):
         return None
     return judged(player.op, take, got, truth, own)
 
