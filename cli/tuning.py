@@ -41,8 +41,8 @@ def tune(
         if judge.device is None:
             raise fail("no CUDA GPU is visible here, so there is nothing to tune for", USAGE)
         for name in ops or sorted(units):
-            look, found = by_judge(units[name], judge, judge.device), []
-            for row in tuned(units[name], look, jobs or os.cpu_count() or 1):
+            looks, found = by_judge(units[name], judge, judge.device), []
+            for row in tuned(units[name], looks, jobs or os.cpu_count() or 1):
                 err.print(f"{name} {row.at}: {_told(row)}", highlight=False, soft_wrap=True)
                 found.append(row)
             _write(out_dir / f"{name}.json", judge.device, found)

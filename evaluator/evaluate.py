@@ -81,8 +81,8 @@ def evaluate(op: OpSpec, candidate: Candidate, lab: Lab, *, deep: bool = False) 
         smoke, timed = lab.smoke(op), lab.timed(op)
         with watch("record"):
             tapes = lab.record(op, candidate, [*smoke, *timed])
-        kernels = _facts(tapes)
-        _fit_to_run(op, kernels)
+        kernels = facts_of(tapes)
+        fit_to_run(op, kernels)
         with watch("smoke"):
             _at_smoke(lab, op, candidate, smoke)
         with watch("correct"):
@@ -115,13 +115,13 @@ def _told(lab: Lab, watch: _Watch, kernels: Sequence[KernelFacts]) -> Record:
     return replace(lab.record_of, compiled_for=targets, seconds=dict(watch.seconds))
 
 
-def _facts(tapes: Recordings) -> tuple[KernelFacts, ...]:
+def facts_of(tapes: Recordings) -> tuple[KernelFacts, ...]:
     """Each distinct kernel's facts, in the order in which they were first launched."""
     return tuple(dict.fromkeys(k for tape in tapes for k in tape.tape.kernels))
 
 
-def _fit_to_run(op: OpSpec, kernels: Sequence[KernelFacts]) -> None:
-    """Refuse what the compiler's own report rules out."""
+def fit_to_run(op: OpSpec, kernels: Sequence[KernelFacts]) -> None:
+    """Raise `CandidateError` for what the compiler's own report rules out."""
     for kernel in kernels:
         if kernel.spills > MOST_SPILLS:
             told = f"{kernel.name} spills {kernel.spills} bytes a thread to memory"

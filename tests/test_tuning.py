@@ -33,15 +33,15 @@ UNIT = Unit(OP, softmax.reference, softmax.softmax, SPACE)
 
 
 def looking(time_us, seen=None):
-    def look(at, config, pace):
+    def looks(at, configs, pace):
+        found = [time_us(at, config["BLOCK"], pace) for config in configs]
         if seen is not None:
-            seen.append((at.dims["N"], config["BLOCK"], pace))
-        found = time_us(at, config["BLOCK"], pace)
-        return (
-            found if isinstance(found, str) else Measurement(at, found, found, found, 1, "memory")
-        )
+            seen.extend((at.dims["N"], config["BLOCK"], pace) for config in configs)
+        return [
+            us if isinstance(us, str) else Measurement(at, us, us, us, 1, "memory") for us in found
+        ]
 
-    return look
+    return looks
 
 
 def test_each_size_gets_the_setting_that_is_best_there():
@@ -63,16 +63,16 @@ def test_a_short_look_does_not_decide():
     assert at_length == [256, 128, 512, 1024]
 
 
-def test_the_best_of_a_size_are_looked_at_side_by_side():
-    together = threading.Barrier(4, timeout=20)
+def test_the_sizes_are_looked_at_side_by_side():
+    both = threading.Barrier(2, timeout=20)
 
     def time_us(at, block, pace):
-        if pace == AT_LENGTH and at.dims["N"] == 4096:
-            together.wait()
+        if block == 128:
+            both.wait()
         return float(block)
 
-    first = next(tuned(UNIT, looking(time_us), 4))
-    assert first.best.time_us == 128
+    rows = list(tuned(UNIT, looking(time_us), 2))
+    assert [row.best.time_us for row in rows] == [128, 128]
 
 
 def test_what_cannot_be_used_is_counted_by_its_reason():
@@ -121,28 +121,53 @@ def test_without_a_gpu_there_is_nothing_to_tune_for(tmp_path, monkeypatch):
     assert ended.exit_code == 2 and "no CUDA GPU is visible" in " ".join(ended.output.split())
 
 
-def test_a_look_records_one_setting_and_races_it_at_one_size_alone(judge):
-    asked = []
+MEASURED = next(at for at in softmax.UNIT.op.workloads if at.role == "measure")
+CONFIGS = list(softmax.UNIT.space.configs(space_names(softmax.UNIT.op, MEASURED)))
+
+
+def player_that(answers, asked):
+    """A player that answers by what it is asked to play."""
 
     def player(job, request, seconds):
         asked.append(load_request(request))
-        at = asked[-1].sent[0].at
-        return Done(
-            dump_reply(Reply(measured=(Measurement(at, 34.0, 33.0, 35.0, 31.0, "memory"),)))
-        )
+        return Done(dump_reply(answers(asked[-1])))
 
-    unit = softmax.UNIT
-    look = by_judge(unit, replace(judge, rooms=replace(judge.rooms, player=player)), DEVICE)
-    at = next(at for at in unit.op.workloads if at.role == "measure")
-    names = space_names(unit.op, at)
-    first, second = list(unit.space.configs(names))[:2]
-    for config, pace in ((first, QUICK), (second, AT_LENGTH)):
-        found = look(at, config, pace)
-        assert isinstance(found, Measurement) and found.time_us == 34.0
-    assert [(one.mode, len(one.sent), one.pace) for one in asked] == [
-        ("time", 1, QUICK),
-        ("time", 1, AT_LENGTH),
+    return player
+
+
+def took(request, us=34.0):
+    return Measurement(request.sent[0].at, us, us, us, 31.0, "memory")
+
+
+def test_settings_are_recorded_and_raced_at_one_size_in_one_process(judge):
+    asked = []
+    player = player_that(lambda asks: Reply(measured=(took(asks),) * len(asks.sent)), asked)
+    looks = by_judge(
+        softmax.UNIT, replace(judge, rooms=replace(judge.rooms, player=player)), DEVICE
+    )
+    found = looks(MEASURED, [CONFIGS[0], {**CONFIGS[0], "num_warps": 3}, CONFIGS[1]], QUICK)
+    assert [each if isinstance(each, str) else each.time_us for each in (found[0], found[2])] == [
+        34.0,
+        34.0,
     ]
-    assert asked[0].sent[0].tape != asked[1].sent[0].tape
-    refused = look(at, {**first, "num_warps": 3}, QUICK)
-    assert isinstance(refused, str) and refused.startswith("record: ")
+    assert isinstance(found[1], str) and found[1].startswith("record: ")
+    (one,) = asked
+    assert (one.mode, len(one.sent), one.pace) == ("time", 2, QUICK)
+    assert one.sent[0].tape != one.sent[1].tape
+    looks(MEASURED, CONFIGS[:1], AT_LENGTH)
+    assert (len(asked[1].sent), asked[1].pace) == (1, AT_LENGTH)
+
+
+def test_a_setting_that_fails_costs_no_other(judge):
+    def answers(request):
+        if request.sent[0].tape == asked[0].sent[0].tape:
+            return Reply(whose="candidate", stage="smoke", reason="does not finish", take=0)
+        return Reply(measured=(took(request),))
+
+    asked = []
+    rooms = replace(judge.rooms, player=player_that(answers, asked))
+    found = by_judge(softmax.UNIT, replace(judge, rooms=rooms), DEVICE)(
+        MEASURED, CONFIGS[:2], QUICK
+    )
+    assert found[0].startswith("smoke: does not finish") and found[1].time_us == 34.0
+    assert [len(one.sent) for one in asked] == [2, 1, 1]

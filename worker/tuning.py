@@ -6,25 +6,32 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import chain
 
-from evaluator.errors import LabError, ProblemError
-from evaluator.evaluate import Lab, evaluate
+from evaluator.errors import CandidateError, LabError, ProblemError
+from evaluator.evaluate import Lab, facts_of, fit_to_run
 from evaluator.labs import replayed_lab
 from evaluator.play.wire import Pace
+from kernel_library.candidate import Candidate
 from kernel_library.device import Device
 from kernel_library.space import Config
-from kernel_library.spec import Workload
+from kernel_library.spec import OpSpec, Workload
+from kernel_library.tape import Recording
 from kernel_library.unit import Unit, space_names
-from kernel_library.verdict import Measurement, Passed
+from kernel_library.verdict import Measurement
 from worker.judging import QUICK, Judge
 
 #: How many of the best by a short look are timed again at length, beside the default.
 FINALISTS = 4
 AT_LENGTH = Pace(seconds=1.0)
 
-#: Times a kernel at one workload and setting, at a pace: a measurement, or the reason for none.
+#: Settings that one player process times, one after another: half of a look is a process's start.
+CHUNK = 8
+
 Found = Measurement | str
-Look = Callable[[Workload, Config, Pace], Found]
+#: Times a kernel at one workload and each of some settings, at a pace: a measurement, or the reason
+#: for none.
+Looks = Callable[[Workload, Sequence[Config], Pace], Sequence[Found]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +50,27 @@ class Row:
     refused: Mapping[str, int]
 
 
-def tuned(unit: Unit, look: Look, jobs: int) -> Iterator[Row]:
+def tuned(unit: Unit, looks: Looks, jobs: int) -> Iterator[Row]:
     """The best setting at each workload that is measured.
 
-    All legal settings are looked at shortly, `jobs` at a time, and the best few at length. The next
-    size's looks are under way before the last of one is done, so that no core waits.
+    All legal settings are looked at shortly, a chunk of them in each of `jobs` threads, and the
+    best few at length. The next size's looks are under way before the last of one is done, so that
+    no core waits.
     """
     with ThreadPoolExecutor(jobs) as pool:
 
-        def looks(at: Workload, configs: Sequence[Config], pace: Pace) -> Iterator[Found]:
-            return pool.map(lambda config: look(at, config, pace), configs)
+        def begin(at: Workload, configs: Sequence[Config], pace: Pace) -> Iterator[Found]:
+            chunks = [configs[i : i + CHUNK] for i in range(0, len(configs), CHUNK)]
+            return chain.from_iterable(pool.map(lambda chunk: looks(at, chunk, pace), chunks))
 
         sizes = [at for at in unit.op.workloads if at.role == "measure"]
         legal = [list(unit.space.configs(space_names(unit.op, at))) for at in sizes]
-        short = [looks(at, configs, QUICK) for at, configs in zip(sizes, legal, strict=True)]
+        short = [begin(at, configs, QUICK) for at, configs in zip(sizes, legal, strict=True)]
         rows = []
         for at, configs, found in zip(sizes, legal, short, strict=True):
             first = list(found)
             chosen = _finalists(first)
-            again = looks(at, [configs[i] for i in chosen], AT_LENGTH)
+            again = begin(at, [configs[i] for i in chosen], AT_LENGTH)
             rows.append((at, configs, first, chosen, again))
         for at, configs, first, chosen, again in rows:
             yield _row(at, configs, first, dict(zip(chosen, again, strict=True)))
@@ -83,30 +92,52 @@ def _row(
     return Row(at, configs[best], right.get(best), right.get(0), len(configs), refused)
 
 
-def by_judge(unit: Unit, judge: Judge, device: Device) -> Look:
-    """Looks by recording and racing at the workload alone; timed outputs are checked as ever."""
+def by_judge(unit: Unit, judge: Judge, device: Device) -> Looks:
+    """Looks by recording and racing at the workload alone; timed outputs are checked as ever.
+
+    Hidden sizes are left out: of many settings of one kernel, the winner meets those.
+    """
     op, kernel = unit.spec, unit.candidate()
-    labs = {
-        pace: _at_one_size(replayed_lab(judge.rooms, device, pace)) for pace in (QUICK, AT_LENGTH)
-    }
+    labs = {pace: replayed_lab(judge.rooms, device, pace) for pace in (QUICK, AT_LENGTH)}
 
-    def look(at: Workload, config: Config, pace: Pace) -> Measurement | str:
-        candidate = replace(kernel, config=config, tuned=())
-        try:
-            verdict = evaluate(replace(op, workloads=(at,)), candidate, labs[pace])
-        except (LabError, ProblemError) as error:
+    def looks(at: Workload, configs: Sequence[Config], pace: Pace) -> Sequence[Found]:
+        lab, here = labs[pace], replace(op, workloads=(at,))
+        made = [_recorded(here, replace(kernel, config=c, tuned=()), lab) for c in configs]
+        timed = iter(_timed(here, [each for each in made if isinstance(each, Recording)], lab))
+        return [next(timed) if isinstance(each, Recording) else each for each in made]
+
+    return looks
+
+
+def _recorded(op: OpSpec, candidate: Candidate, lab: Lab) -> Recording | str:
+    """The recording of the op's one workload, or why there is none."""
+    try:
+        lab.screen(op, candidate)
+        tapes = lab.record(op, candidate, lab.timed(op))
+        fit_to_run(op, facts_of(tapes))
+    except (CandidateError, LabError, ProblemError) as error:
+        return _why(error)
+    return tapes[0]
+
+
+def _timed(op: OpSpec, recordings: Sequence[Recording], lab: Lab) -> list[Found]:
+    """A measurement of each, in one process; where one cannot be used, each in its own."""
+    if not recordings:
+        return []
+    try:
+        measured, _ = lab.measure(op, [*lab.timed(op)] * len(recordings), tuple(recordings))
+        return list(measured)
+    except (CandidateError, LabError, ProblemError) as error:
+        if len(recordings) == 1:
             # one setting less, and said: hundreds of others are worth having
-            return f"our fault: {error}"
-        if isinstance(verdict, Passed):
-            return verdict.measured[0]
-        return f"{verdict.stage}: {verdict.reason}"
-
-    return look
+            return [_why(error)]
+    return [found for each in recordings for found in _timed(op, [each], lab)]
 
 
-def _at_one_size(lab: Lab) -> Lab:
-    """The lab without its hidden sizes: of many settings of one kernel, the winner meets those."""
-    return replace(lab, smoke=lambda op: [], matrix=lambda op, candidate: [], run=lambda *_: ())
+def _why(error: CandidateError | LabError | ProblemError) -> str:
+    if isinstance(error, CandidateError):
+        return f"{error.stage}: {error.reason}"
+    return f"our fault: {error}"
 
 
 def table(device: Device, rows: Sequence[Row], provenance: Mapping[str, str]) -> dict[str, object]:
