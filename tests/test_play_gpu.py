@@ -243,7 +243,8 @@ def test_a_race_gives_sane_times_and_checks_what_was_timed():
     assert 0.5 < one.of_roofline < 1.1 and one.bound == "memory"
     assert one.speedup("eager") > 1.5 and one.versus["eager"].outcome == "win"
     assert one.versus["eager"].low <= one.speedup("eager") <= one.versus["eager"].high
-    assert notes == ("cudnn: the op is no scaled dot-product attention",)
+    # others may follow: of a clock that was held down, or that nobody could watch
+    assert notes[0] == "cudnn: the op is no scaled dot-product attention"
 
 
 def test_a_kernel_that_skips_what_it_finds_done_gains_nothing():
