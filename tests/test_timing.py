@@ -1,5 +1,7 @@
 """The arithmetic of timing, the limits of devices, and what a candidate races against."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from random import Random
 
@@ -45,6 +47,14 @@ from kernel_library.spec import Cost
 def test_a_plan_rotates_over_more_than_the_cache_holds(given, wanted):
     assert plan(*given) == wanted
     assert [i for group in wanted.groups for i in group] == list(range(wanted.sets))
+
+
+def test_what_a_baseline_needs_is_imported_ahead():
+    code = "import sys; from evaluator.play.baselines import get_ready; get_ready(sys.argv[1:])"
+    told = "; print('torch._inductor.compile_fx' in sys.modules)"
+    for names, there in ((["eager", "liger"], b"False"), (["eager", "max-autotune"], b"True")):
+        asked = [sys.executable, "-c", code + told, *names]
+        assert subprocess.run(asked, capture_output=True, check=True).stdout.strip() == there
 
 
 def test_arms_run_there_and_back():

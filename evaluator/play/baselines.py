@@ -49,6 +49,12 @@ def baseline(name: str, op: OpSpec, at: Workload, device: torch.device) -> Basel
     raise LabError(f"there is no baseline {name!r}; there are {', '.join(BASELINES)}")
 
 
+def get_ready(names: Sequence[str]) -> None:
+    """Import what these baselines need: seconds that no GPU need wait for."""
+    if _MODES.keys() & set(names):
+        import_module("torch._inductor.compile_fx")
+
+
 def graph_at(op: OpSpec, at: Workload) -> Graph:
     """The reference's graph at a workload. Raises `LabError` where nobody has exported it."""
     graph = op.reference.graphs.get(str(at))

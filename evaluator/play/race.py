@@ -9,7 +9,7 @@ import torch
 
 from evaluator.errors import CandidateError, LabError, ProblemError
 from evaluator.inputs import Inputs, draw
-from evaluator.play.baselines import NotApplicable, agrees, baseline, graph_at
+from evaluator.play.baselines import NotApplicable, agrees, baseline, get_ready, graph_at
 from evaluator.play.check import Players, answers, judged, kernels
 from evaluator.play.memory import storage
 from evaluator.play.player import Bound, Player, finish, named
@@ -46,6 +46,7 @@ def race(
     device = request.device
     if device is None:
         raise LabError("times need a calibrated device to be held against")
+    get_ready(request.pace.arms)
     with turns.shared():
         clock = Clock(players.device, device.l2_bytes)
     measured: list[Measurement] = []
