@@ -37,6 +37,19 @@ class Died:
 Isolate = Callable[[str, bytes, float], Done | Died]
 
 
+#: A candidate that does nothing, to see whether a job fails on any.
+CONTROL = "def entry():\n    return ()\n"
+CONTROL_SECONDS = 60.0
+#: What is said of a candidate on whom alone a job fails. It shares a process with the job, so the
+#: failure may be its own doing.
+BREAKS = "works without it: should it be honest, this is a fault of ours"
+
+
+def works(isolate: Isolate, job: str, control: bytes) -> bool:
+    """Whether a job does what it must for a request that holds nothing of a stranger's."""
+    return isinstance(isolate(job, control, CONTROL_SECONDS), Done)
+
+
 def resolve(job: str) -> Callable[[bytes], bytes]:
     """The function that a job's dotted name stands for."""
     module, _, name = job.partition(":")

@@ -12,7 +12,7 @@ from evaluator.compare import Errors, Mismatch, compare, meaningful
 from evaluator.errors import CandidateError, LabError
 from evaluator.inputs import draw, flat
 from evaluator.interpret import wire
-from evaluator.isolate import Died, Isolate
+from evaluator.isolate import BREAKS, CONTROL, Died, Isolate, works
 from evaluator.matrix import Point, describe, shown, tally
 from evaluator.values import INFINITE
 from kernel_library.candidate import Candidate
@@ -55,6 +55,14 @@ def _batches(op: OpSpec, points: Sequence[Point]) -> Iterator[tuple[Stage, list[
         yield "correct", rest[first : first + CALLS]
 
 
+CONTROL_REQUEST = wire.pack(
+    wire.asked_json.dump_json(
+        wire.Asked(CONTROL, "entry", (), (), (), (wire.Call((), {}, {}, 0, False),))
+    ),
+    [],
+)
+
+
 def _ask(
     op: OpSpec,
     candidate: Candidate,
@@ -66,15 +74,15 @@ def _ask(
     request = _request(op, candidate, batch)
     reply = isolate(JOB, request, START + seconds * len(batch))
     if isinstance(reply, Died):
-        raise _blame(reply, stage, seconds)
+        raise _blame(reply, stage, seconds, isolate)
     try:
         return wire.unpack(reply.body, wire.answer_json)
     except (ValueError, ValidationError) as error:
         raise CandidateError(stage, "the candidate's process gave no answer") from error
 
 
-def _blame(died: Died, stage: Stage, seconds: float) -> Exception:
-    """Whose fault it is that a job died: only an exception in our own code is ours."""
+def _blame(died: Died, stage: Stage, seconds: float, isolate: Isolate) -> Exception:
+    """Whose fault it is that a job died: only an exception without the candidate is surely ours."""
     match died.how:
         case "timeout":
             return CandidateError(stage, f"takes more than {seconds:g} s a call when interpreted")
@@ -83,6 +91,8 @@ def _blame(died: Died, stage: Stage, seconds: float) -> Exception:
         case "overflow":
             return CandidateError(stage, "returns more data than its outputs can hold")
         case "raised":
+            if works(isolate, JOB, CONTROL_REQUEST):
+                return CandidateError(stage, f"the interpreter fails ({died.error}), and {BREAKS}")
             return LabError(f"the interpreter job raised {died.error}: {died.text}")
 
 

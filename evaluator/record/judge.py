@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from evaluator.errors import CandidateError, LabError
 from evaluator.inputs import Case, places
-from evaluator.isolate import Died, Isolate
+from evaluator.isolate import BREAKS, CONTROL, Died, Isolate, works
 from evaluator.record.request import Answer, Asked, Failed, Placed, Point, dump_asked, load_answer
 from kernel_library.candidate import Candidate
 from kernel_library.spec import OpSpec, Workload
@@ -77,7 +77,7 @@ def _ask(
     seconds = SECONDS + SECONDS_A_POINT * len(requests)
     outcome = isolate(JOB, dump_asked(asked), seconds)
     if isinstance(outcome, Died):
-        raise _died(outcome, seconds)
+        raise _died(outcome, seconds, isolate)
     try:
         return load_answer(outcome.body)
     except ValidationError as error:
@@ -96,13 +96,15 @@ def _point(op: OpSpec, candidate: Candidate, at: Workload, case: Case) -> Point:
     return Point(inputs, op.option_values(at), config)
 
 
-def _died(died: Died, seconds: float) -> Exception:
+def _died(died: Died, seconds: float, isolate: Isolate) -> Exception:
     match died.how:
         case "timeout":
             return CandidateError("record", f"the launcher did not return within {seconds:.0f} s")
         case "overflow":
             return CandidateError("record", "the launcher wrote more than the recorder accepts")
         case "raised":
+            if works(isolate, JOB, dump_asked(Asked(CONTROL, "entry", (Point({}, {}, {}),)))):
+                return CandidateError("record", f"the recorder fails ({died.error}), and {BREAKS}")
             return LabError(f"the recorder failed: {died.error}: {died.text}")
     return CandidateError("record", "the launcher ended its own process, or ran out of memory")
 
