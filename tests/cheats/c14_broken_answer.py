@@ -1,4 +1,4 @@
-"""Breaks what writes an interpreted answer, so that its rejection looks like a failure of the judge's own.
+"""Breaks what writes an interpreted answer, so that its rejection looks like a fault of the judge.
 
 row          14
 op           softmax
