@@ -27,7 +27,8 @@ class Turns:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        # it is told to processes that work in other folders
+        self.folder = folder.absolute()
 
     @contextmanager
     def shared(self) -> Iterator[None]:

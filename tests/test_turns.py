@@ -131,6 +131,11 @@ def test_a_turn_is_not_held_by_a_process_that_was_forked_within_it(tmp_path: Pat
         os.close(copy)
 
 
+def test_a_process_in_another_folder_is_told_of_the_same_locks(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert Turns(Path("turns")).folder == tmp_path / "turns"
+
+
 def test_a_turn_that_fails_is_given_back(tmp_path: Path):
     turns = Turns(tmp_path)
     for turn in (turns.alone, turns.shared):
