@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import torch
 from triton.runtime import interpreter
 
-from evaluator.inputs import Case, draw
+from evaluator.inputs import Case, bendable, draw
 from evaluator.interpret.whole import count
 from kernel_library.space import Config
 from kernel_library.spec import Workload
@@ -33,11 +33,12 @@ if INTERPRETED:
 BOUND = {"float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
 Layout = Callable[[torch.Tensor], torch.Tensor]
 Argument = torch.Tensor | list[torch.Tensor]
+PLAIN = Case(0)
 
 
-def inputs(unit: Unit, at: Workload) -> list[Argument]:
+def inputs(unit: Unit, at: Workload, case: Case = PLAIN) -> list[Argument]:
     """All inputs by their recipes, the same ones each time; a list argument is a list."""
-    return list(draw(unit.op, at, Case(0), "cpu").values())
+    return list(draw(unit.op, at, case, "cpu").values())
 
 
 def each(argument: Argument, change: Callable[[torch.Tensor], torch.Tensor]) -> Argument:
@@ -85,24 +86,30 @@ def longest(at: Workload) -> int:
     return max(max(n) if isinstance(n, tuple) else n for n in at.dims.values())
 
 
-def cases(unit: Unit) -> Iterator[tuple[Workload, Layout, Config]]:
-    """Every check workload as it is, the last of each dtype in every layout, and settings that
-    were tuned elsewhere at the widest check workload: `nearest` may pick any row.
+def cases(unit: Unit) -> Iterator[tuple[Workload, Case, Layout, Config]]:
+    """Every check workload as it is, the last of each dtype in every layout, a mask with entries
+    and rows at -inf at each, and settings that were tuned elsewhere at the widest check workload:
+    `nearest` may pick any row.
     """
     checks = [at for at in unit.op.workloads if at.role == "check"]
     if INTERPRETED and unit.op.matmul_flops != "0":
         # Triton's interpreter gets bfloat16 dots wrong (docs/measured.md)
         checks = [at for at in checks if "bfloat16" not in at.dtypes.values()]
     for at in checks:
-        yield at, plain, unit.space.default(space_names(unit.op, at))
+        default = unit.space.default(space_names(unit.op, at))
+        yield at, PLAIN, plain, default
+        if "mask" in unit.op.inputs and at.dims["M"] > 1:
+            on = bendable(unit.op, at).index("mask")
+            yield at, Case(0, values="infinite", on=on), plain, default
+            yield at, Case(0, values="masked", on=on), plain, default
     last = {tuple(at.dtypes.values()): at for at in checks if longest(at) <= 5000}
     for at in last.values():
         for layout in (gapped, turned, skewed):
-            yield at, layout, unit.space.default(space_names(unit.op, at))
+            yield at, PLAIN, layout, unit.space.default(space_names(unit.op, at))
     widest = max(checks, key=lambda at: (longest(at), "float32" not in at.dtypes.values()))
     for row in tuned_table(unit, "NVIDIA H200"):
         if unit.op.matmul_flops == "0":
-            yield widest, plain, row.config
+            yield widest, PLAIN, plain, row.config
 
 
 def to(device: str, t: torch.Tensor) -> torch.Tensor:
@@ -128,30 +135,36 @@ def listed(argument: Argument) -> list[torch.Tensor]:
 
 
 def error(got: list[torch.Tensor], want: list[torch.Tensor]) -> float:
-    """The worst output's largest difference over its largest true value; inf where NaN."""
+    """The worst output's largest difference over its largest true value; inf where one is NaN.
+
+    An 8-bit float may be a code from the true one, an eighth of it.
+    """
 
     def one(g: torch.Tensor, w: torch.Tensor) -> float:
         if g.shape != w.shape:
             return float("inf")
-        scale = w.abs().max().clamp_min(1e-30) if w.numel() else torch.tensor(1.0)
-        far = ((g.cpu().double() - w).abs() / scale).nan_to_num(float("inf"))
-        return float(far.max()) if w.numel() else 0.0
+        if w.numel() == 0:
+            return 0.0
+        code = 0.125 if g.element_size() == 1 else 0.0
+        g, scale = g.cpu().double(), w.nan_to_num(0.0).abs().max().clamp_min(1e-30)
+        far = (((g - w).abs() - code * w.abs()).clamp_min(0.0) / scale).nan_to_num(float("inf"))
+        return float(far.masked_fill(g.isnan() & w.isnan(), 0.0).max())
 
     return max(one(g, w) for g, w in zip(got, want, strict=True))
 
 
 def run_case(
-    unit: Unit, at: Workload, layout: Layout, config: Config, device: str
+    unit: Unit, at: Workload, case: Case, layout: Layout, config: Config, device: str
 ) -> dict[str, object]:
     """Run the kernel once and compare."""
     options = unit.op.option_values(at)
-    args = inputs(unit, at)
+    args = inputs(unit, at, case)
     wide = [each(a, widened) for a in args]
     want = [t.double() for t in called(unit, unit.reference, wide, **options)]
     placed = [each(a, lambda t: to(device, layout(t))) for a in args]
     got = called(unit, unit.kernel, placed, **options, **config)
     return {
-        "case": f"{at}-{layout.__name__}-{dict(config)}",
+        "case": f"{at}-{case.values}-{layout.__name__}-{dict(config)}",
         "error": error(got, want),
         "error_of_zeros": error([torch.zeros_like(w) for w in want], want),
         "bound": BOUND[next(iter(at.dtypes.values()))],
@@ -210,8 +223,8 @@ def run_large(unit: Unit) -> dict[str, object]:
 
 def outcomes(unit: Unit, device: str) -> Iterator[dict[str, object]]:
     """Each case's outcome, then the large one's on a GPU, then that of no rows."""
-    for at, layout, config in cases(unit):
-        yield run_case(unit, at, layout, config, device)
+    for at, case, layout, config in cases(unit):
+        yield run_case(unit, at, case, layout, config, device)
     if device == "cuda" and {"M", "N"} <= unit.op.workloads[0].dims.keys():
         yield run_large(unit)
     yield run_empty(unit, device)

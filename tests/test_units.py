@@ -133,6 +133,7 @@ def test_costs_worked_by_hand():
     assert cost_at("rms_norm", "bfloat16", M=3, N=5) == (2 * (15 + 5 + 15), 60, 0)
     assert cost_at("rms_norm_backward", "float32", M=3, N=5) == (4 * (15 * 3 + 5 * 2), 165, 0)
     assert cost_at("softmax", "float16", M=3, N=5) == (60, 75, 0)
+    assert cost_at("masked_softmax", "float16", M=3, N=5) == (90, 90, 0)
     assert cost_at("swiglu_backward", "float32", M=3, N=5) == (300, 180, 0)
     assert cost_at("layer_norm", "bfloat16", M=3, N=5) == (2 * (15 + 5 * 2 + 15), 105, 0)
     assert cost_at("layer_norm_backward", "float32", M=3, N=5) == (4 * (15 * 3 + 5 * 3), 240, 0)

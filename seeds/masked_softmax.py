@@ -1,0 +1,213 @@
+"""Softmax along the last axis under an additive mask, as of attention scores.
+
+    z[i, j] = scale * x[i, j] + mask[i, j]
+    y[i, j] = exp(z[i, j] - max_j z[i, j]) / sum_j exp(z[i, j] - max_j z[i, j])
+
+x, mask, y  (M, N), any row stride, so that a mask of one row may be expanded; scale = 1
+dtype   float32, float16, bfloat16; z, max, exp and sum in float32; mask holds 0, a bias or -inf,
+        and a row that is -inf throughout gives NaN, as in PyTorch; no gradient for mask
+moves   reads x and mask once, writes y once
+plan    a program keeps ROWS rows in registers from load to store, and either ends there or walks on
+        (PROGRAMS on each SM, loads STAGES deep); longer rows are swept twice, the first time with
+        a running max and sum in each lane, the second time backwards, mostly out of the caches;
+        STREAM asks L2 to let go of y (1) or x (2) first; what lies outside the row needs no code
+        of its own: its mask is -inf
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from kernel_library.space import Space
+from kernel_library.spec import OpSpec, Option, Tensor, Workload, grid
+from kernel_library.unit import Unit
+
+OP = OpSpec(
+    name="masked_softmax",
+    inputs={"x": Tensor("M N"), "mask": Tensor("M N")},
+    outputs={"y": Tensor("M N")},
+    options={"scale": Option(1.0)},
+    flops="6 * M * N",
+    constraints=("M >= 0", "N >= 1"),
+    workloads=(
+        *grid(
+            "M N",
+            {"check": [(1, 1), (3, 127), (37, 781), (5, 4096)]},
+            dtypes=("float32", "float16", "bfloat16"),
+        ),
+        Workload({"M": 2, "N": 70000}, {"T": "float32"}),
+        Workload({"M": 7, "N": 96}, {"T": "float16"}, options={"scale": 0.125}),
+        *grid(
+            "M N",
+            {"measure": [(8192, 4096), (1024, 131072), (16, 4096), (2047, 5001), (32768, 256)]},
+            dtypes=("bfloat16",),
+        ),
+    ),
+)
+
+
+def reference(x: torch.Tensor, mask: torch.Tensor, *, scale: float) -> torch.Tensor:
+    """The masked softmax in float32, as attention layers take it."""
+    return torch.softmax(x.float() * scale + mask.float(), dim=-1).to(x.dtype)
+
+
+def rows_sum_to_one(x: torch.Tensor, mask: torch.Tensor, y: torch.Tensor, **_: object) -> bool:
+    """Each row of y is a distribution, unless it sees nothing."""
+    total = y.double().sum(-1)
+    total = torch.where((x.double() + mask.double()).amax(-1).isneginf(), 1.0, total)
+    return torch.allclose(total, torch.ones_like(total), atol=2e-2) and not bool((y < 0).any())
+
+
+@triton.jit
+def _normalise(x, mask, scale, SCALED: tl.constexpr):
+    z = x.to(tl.float32) * scale if SCALED else x.to(tl.float32)
+    z += mask.to(tl.float32)
+    e = tl.exp(z - tl.max(z, axis=1, keep_dims=True))
+    return e * (1.0 / tl.sum(e, axis=1, keep_dims=True))
+
+
+@triton.jit
+def _masked_softmax_rows(
+    x_ptr, mask_ptr, y_ptr, M, N, x_stride, mask_stride, y_stride, scale,
+    FULL: tl.constexpr, SCALED: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    X_HINT: tl.constexpr, Y_HINT: tl.constexpr,
+):  # fmt: skip
+    col = tl.arange(0, BLOCK)[None, :]
+    dtype: tl.constexpr = y_ptr.dtype.element_ty
+    # a block that is copied ahead of its use has zeros for free where it is masked
+    OUTSIDE: tl.constexpr = 0.0 if FULL else -float("inf")
+    if STAGES == 0:
+        # no loop: x and mask are then on their way at the same time
+        row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
+        inside = row < M if FULL else (row < M) & (col < N)
+        at = x_ptr + row * x_stride + col
+        x = tl.load(at, mask=inside, other=0.0, eviction_policy=X_HINT)
+        mask = tl.load(mask_ptr + row * mask_stride + col, mask=inside, other=OUTSIDE)
+        y = _normalise(x, mask, scale, SCALED).to(dtype)
+        tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=Y_HINT)
+    else:
+        step = tl.num_programs(0) * ROWS
+        for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
+            row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
+            inside = row < M if FULL else (row < M) & (col < N)
+            at = x_ptr + row * x_stride + col
+            x = tl.load(at, mask=inside, other=0.0, eviction_policy=X_HINT)
+            mask = tl.load(mask_ptr + row * mask_stride + col, mask=inside, other=OUTSIDE)
+            y = _normalise(x, mask, scale, SCALED).to(dtype)
+            tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=Y_HINT)
+
+
+@triton.jit
+def _masked_softmax_long_row(
+    x_ptr, mask_ptr, y_ptr, N, x_stride, mask_stride, y_stride, scale, BLOCK: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr, mask_ptr = x_ptr + row * x_stride, mask_ptr + row * mask_stride
+    peak = tl.full((BLOCK,), -float("inf"), dtype=tl.float32)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for start in range(0, N, BLOCK):
+        col = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + col, mask=col < N, other=0.0).to(tl.float32)
+        mask = tl.load(mask_ptr + col, mask=col < N, other=-float("inf")).to(tl.float32)
+        z = x * scale + mask
+        higher = tl.maximum(peak, z)
+        # a lane that has seen nothing but -inf must not subtract it from itself
+        base = tl.where(higher == -float("inf"), 0.0, higher)
+        total = total * tl.exp(peak - base) + tl.exp(z - base)
+        peak = higher
+    top = tl.max(peak, axis=0)
+    inverse = 1.0 / tl.sum(total * tl.exp(peak - top), axis=0)
+    blocks = tl.cdiv(N, BLOCK)
+    for block in range(0, blocks):
+        # backwards, so that the second sweep begins with what the first left in the caches
+        col = (blocks - 1 - block) * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + col, mask=col < N, other=0.0, eviction_policy="evict_first")
+        # an expanded mask is the next row's, too
+        mask = tl.load(mask_ptr + col, mask=col < N, other=0.0).to(tl.float32)
+        y = tl.exp(x.to(tl.float32) * scale + mask - top) * inverse
+        out = y_ptr + row * y_stride + col
+        tl.store(out, y.to(y_ptr.dtype.element_ty), mask=col < N)
+
+
+def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
+    """One program for each block, or `per_sm` on each multiprocessor that share them."""
+    if per_sm == 0 or device.type != "cuda":
+        return blocks
+    return min(blocks, per_sm * torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def masked_softmax(
+    x: torch.Tensor, mask: torch.Tensor, *, scale: float = 1.0,
+    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, STREAM: int, num_warps: int,
+) -> torch.Tensor:  # fmt: skip
+    """Normalise in registers, or with SWEEP > 0 in two sweeps of blocks of that many columns."""
+    M, N = x.shape
+    x, mask = (t if t.stride(1) == 1 else t.contiguous() for t in (x, mask))
+    y = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    if M == 0:
+        return y
+    strides = x.stride(0), mask.stride(0), y.stride(0)
+    BLOCK = triton.next_power_of_2(N)
+    if SWEEP > 0 or BLOCK > 16384:
+        _masked_softmax_long_row[(M,)](
+            x, mask, y, N, *strides, scale, BLOCK=SWEEP or 4096, num_warps=num_warps
+        )
+        return y
+    # a setting that was tuned at another size must fit here too: registers, then shared memory
+    ROWS = max(1, min(ROWS, 16384 // BLOCK))
+    num_warps = max(num_warps, ROWS * BLOCK // 1024)
+    STAGES = min(STAGES, 1 + 81920 // (ROWS * BLOCK * x.element_size())) if PROGRAMS > 0 else 0
+    _masked_softmax_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
+        x, mask, y, M, N, *strides, scale,
+        FULL=N == BLOCK, SCALED=scale != 1.0, ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES,
+        X_HINT="evict_first" if STREAM == 2 else "", Y_HINT="evict_first" if STREAM == 1 else "",
+        num_warps=num_warps,
+    )  # fmt: skip
+    return y
+
+
+UNIT = Unit(
+    op=OP,
+    reference=reference,
+    laws=(rows_sum_to_one,),
+    kernel=masked_softmax,
+    space=Space(
+        {
+            "ROWS": (1, 2, 4, 8, 16),
+            "PROGRAMS": (0, 1, 2, 4),
+            "STAGES": (1, 2, 3),
+            "SWEEP": (0, 2048, 4096, 8192),
+            "STREAM": (0, 1, 2),
+            "num_warps": (4, 1, 2, 8, 16, 32),
+        },
+        # what was best for softmax on an H200, where the loads are half as many
+        rule={
+            "ROWS": "max(1, min(8, 4096 // pow2(N))) if M > 2048 else 1",
+            "PROGRAMS": "1 if N > 8192 and N <= 16384 and M > 132 else 0",
+            "STAGES": "min(3, 1 + 116224 // (pow2(N) * itemsize))"
+            " if N > 8192 and N <= 16384 and M > 132 else 1",
+            "SWEEP": "0 if N <= 16384 else 4096",
+            "num_warps": "8 if N > 16384 else max(1, min(32,"
+            " (min(8 * pow2(N), 4096) if M > 2048 and N <= 2048 else pow2(N))"
+            " // (1024 if N % 8 > 0 and N > 2048 else 512)))",
+        },
+        constraints=(
+            "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 8192 and STREAM == 0)",
+            "SWEEP > 0 or N <= 16384",
+            "(PROGRAMS > 0) == (STAGES > 1)",
+            "PROGRAMS == 0 or N >= 2048",
+            # what fits in L2 may be wanted from there next
+            "STREAM != 1 or M * N * itemsize > 33554432",
+            "PROGRAMS == 0 or M > 132 * ROWS * PROGRAMS",
+            "ROWS == 1 or (M >= 264 * ROWS and ROWS * pow2(N) <= 8192)",
+            # 8 to 32 values of each tensor a thread: fewer waste threads, more spill
+            "SWEEP > 0 or num_warps == 1 or 256 * num_warps <= ROWS * pow2(N)",
+            "SWEEP > 0 or ROWS * pow2(N) <= 1024 * num_warps",
+            "SWEEP == 0 or (128 * num_warps <= SWEEP and SWEEP <= 1024 * num_warps)",
+            # the rows in flight fit in an SM's shared memory, 227 KiB on Hopper
+            "STAGES == 1 or PROGRAMS * (STAGES - 1) * ROWS * pow2(N) * 2 * itemsize <= 232448",
+        ),
+    ),
+    backward="softmax_backward",
+)
