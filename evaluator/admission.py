@@ -15,6 +15,7 @@ from evaluator.compare import Mismatch, compare
 from evaluator.errors import ProblemError
 from evaluator.graphs import run
 from evaluator.inputs import Case, draw, flat, size_of
+from evaluator.picked import Answers, answers
 from kernel_library.spec import OpSpec, Workload
 
 Tensors = tuple[torch.Tensor, ...]
@@ -55,23 +56,24 @@ def _telling(op: OpSpec) -> Iterator[Workload]:
 def _admit_at(op: OpSpec, at: Workload) -> Iterator[str]:
     graph = op.reference.graphs[str(at)]
     mine, other = (flat(draw(op, at, Case(seed), "cpu")) for seed in SEEDS)
-    truth, own, stale = run(graph, mine, widen=True), run(graph, mine), run(graph, other)
-    if (why := _refused(op, own, truth, own)) is not None:
+    wanted, stale = answers(graph, mine), run(graph, other)
+    own = tuple(wanted.own)
+    if (why := _refused(op, own, wanted)) is not None:
         raise ProblemError(f"torch's own answer fails at {at}: it {why}", "reference")
     for name, null in NULLS.items():
         answer = null(mine, own, stale)
         if all(a is o for a, o in zip(answer, own, strict=True)):
             continue  # this null has nothing to exchange here
-        if _refused(op, answer, truth, own) is None:
+        if _refused(op, answer, wanted) is None:
             remedy = "give it outputs that depend on its inputs, in a range that its dtype resolves"
             raise ProblemError(f"{name} would pass at {at}: {remedy}", "reference")
         yield name
 
 
-def _refused(op: OpSpec, answer: Tensors, truth: Tensors, own: Tensors) -> str | None:
+def _refused(op: OpSpec, answer: Tensors, wanted: Answers) -> str | None:
     """Why an answer is refused, or None if it passes."""
     try:
-        compare(answer, truth, own, op.tolerance)
+        compare(answer, wanted, op.tolerance)
     except Mismatch as wrong:
         return wrong.reason
     return None

@@ -13,6 +13,7 @@ from math import sqrt
 
 import torch
 
+from evaluator.picked import Answers, Picked, fault
 from evaluator.poison import bits, seen
 from evaluator.tolerance import BOUNDS, HIGHEST_CAP, LEAST_SCALE, SHORTEST_ROW
 from kernel_library.spec import Tolerance
@@ -39,8 +40,7 @@ class Mismatch(Exception):  # noqa: N818 (it is an outcome, not an error of ours
 
 def compare(
     got: Sequence[torch.Tensor],
-    truth: Sequence[torch.Tensor],
-    yardstick: Sequence[torch.Tensor],
+    wanted: Answers,
     tolerance: Tolerance,
     *,
     names: Sequence[str] = (),
@@ -48,50 +48,30 @@ def compare(
 ) -> Errors:
     """The errors of a right answer. Raises `Mismatch` for a wrong one.
 
-    `truth` is float64 where the output is floating; `yardstick` is torch's own answer, and says
+    The truth is float64 where the output is floating; torch's own answer is the yardstick, and says
     what shape and dtype are asked for. `poison` is the pattern that unwritten memory holds.
     """
+    truth, yardstick = wanted.truth, wanted.own
     if not len(got) == len(truth) == len(yardstick):
         raise Mismatch(f"returned {_count(len(got))}, {_count(len(truth))} wanted")
     worst = Errors(0.0, 0.0)
     for i, (g, t, y) in enumerate(zip(got, truth, yardstick, strict=True)):
         label = f"output {names[i]!r}" if names else f"output {i}"
         try:
-            found = _compare(g, t, y, tolerance, poison)
+            found = _compare(g, t, y, tolerance, poison, wanted.picked.get(i))
         except Mismatch as wrong:
             raise Mismatch(f"{label} {wrong.reason}") from None
         worst = Errors(max(worst.error, found.error), max(worst.torch_error, found.torch_error))
     return worst
 
 
-def meaningful(
-    truth: Sequence[torch.Tensor],
-    yardstick: Sequence[torch.Tensor],
-    tolerance: Tolerance,
-    infinite: bool = False,
-) -> bool:
-    """Whether a bent case says anything: the truth stays in range, and torch itself gets there.
-
-    Where torch's own answer would be rejected, as by cancellation, no other is held to it. With
-    `infinite` (an input holds infinities), infinite truths count, NaN does not.
-    """
-    for t, y in zip(truth, yardstick, strict=True):
-        if not y.is_floating_point():
-            continue
-        for part, own in zip(_chunks(t), _chunks(y), strict=True):
-            rounded = _as_float64(_round(part, y.dtype))
-            fine = ~rounded.isnan() if infinite else rounded.isfinite()
-            if not bool((fine & (rounded.isfinite() == _as_float64(own).isfinite())).all()):
-                return False
-    try:
-        compare(yardstick, truth, yardstick, tolerance)
-    except Mismatch:
-        return False
-    return True
-
-
 def _compare(
-    got: torch.Tensor, truth: torch.Tensor, own: torch.Tensor, tolerance: Tolerance, poison: int
+    got: torch.Tensor,
+    truth: torch.Tensor,
+    own: torch.Tensor,
+    tolerance: Tolerance,
+    poison: int,
+    picked: Picked | None,
 ) -> Errors:
     """One output."""
     if got.shape != own.shape:
@@ -101,6 +81,10 @@ def _compare(
     if truth.shape != own.shape:
         raise ValueError("the truth and torch's own answer differ in shape")
     if got.numel() == 0:
+        return Errors(0.0, 0.0)
+    if picked is not None:
+        if wrong := fault(got, truth, picked):
+            raise Mismatch(wrong)
         return Errors(0.0, 0.0)
     if not got.dtype.is_floating_point:
         return _exact(got, truth, tolerance, poison)

@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluator import poison
-from evaluator.compare import Mismatch, compare, meaningful
+from evaluator.compare import Errors, Mismatch, compare
+from evaluator.meaningful import meaningful
+from evaluator.picked import Answers
 from kernel_library.spec import Tolerance
 
 FLOATS = [
@@ -25,8 +27,12 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
+def compared(got, truth, own, tolerance: Tolerance, **known) -> Errors:
+    return compare(got, Answers(truth, own), tolerance, **known)
+
+
 def judge(got: torch.Tensor, truth: torch.Tensor, tolerance: Tolerance = PLAIN, **known):
-    return compare([got], [truth], [truth.to(got.dtype)], tolerance, **known)
+    return compared([got], [truth], [truth.to(got.dtype)], tolerance, **known)
 
 
 shapes = st.sampled_from([(1,), (17,), (3, 5), (4, 33), (2, 3, 16), (64, 1), (0, 4), ()])
@@ -47,7 +53,7 @@ def test_zeros_never_pass_however_loose(dtype, seed, loosen, n):
     truth = normal(5, n, seed=seed)
     rough = Tolerance(times_torch=100.0, loosen=loosen)
     with pytest.raises(Mismatch):
-        compare([torch.zeros(5, n).to(dtype)], [truth], [(truth * 0.1).to(dtype)], rough)
+        compared([torch.zeros(5, n).to(dtype)], [truth], [(truth * 0.1).to(dtype)], rough)
 
 
 @settings(max_examples=60, deadline=None)
@@ -89,14 +95,14 @@ def test_cancellation_does_not_fail_a_right_product():
         truth = x.double() @ y.double()
         # sums in another order than torch's: chunks of 128 in float32, as a kernel adds them
         parts = [x[:, k : k + 128].float() @ y[k : k + 128].float() for k in range(0, 4096, 128)]
-        compare([sum(parts).to(dtype)], [truth], [x @ y], PLAIN)
+        compared([sum(parts).to(dtype)], [truth], [x @ y], PLAIN)
 
 
 def test_one_element_by_cancellation_is_held_to_the_whole_tensor():
     a, b = normal(300, 4096).float(), normal(4096, 1, seed=1).float()
     truth = a.double() @ b.double()
     halves = a[:, :2048] @ b[:2048] + a[:, 2048:] @ b[2048:]
-    compare([halves], [truth], [a @ b], PLAIN)
+    compared([halves], [truth], [a @ b], PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -114,16 +120,16 @@ def test_a_product_in_a_lower_precision_fails(dtype, lower):
     x, y = normal(64, 256).to(dtype), normal(256, 64, seed=1).to(dtype)
     coarse = (x.to(lower).double() @ y.to(lower).double()).to(dtype)
     with pytest.raises(Mismatch, match="off by"):
-        compare([coarse], [x.double() @ y.double()], [x @ y], PLAIN)
+        compared([coarse], [x.double() @ y.double()], [x @ y], PLAIN)
 
 
 def test_an_error_like_torchs_own_passes_and_many_times_it_fails():
     truth = normal(32, 64)
     noise = normal(32, 64, seed=1) * 3e-4
     torchs = (truth + noise).float()
-    compare([(truth - 2 * noise).float()], [truth], [torchs], PLAIN)
+    compared([(truth - 2 * noise).float()], [truth], [torchs], PLAIN)
     with pytest.raises(Mismatch, match="off by up to 1000 times"):
-        compare([(truth - 4 * noise).float()], [truth], [torchs], PLAIN)
+        compared([(truth - 4 * noise).float()], [truth], [torchs], PLAIN)
 
 
 def test_one_bad_element_of_many_fails():
@@ -136,7 +142,7 @@ def test_one_bad_element_of_many_fails():
 
 def test_errors_are_relative_to_the_largest_true_value():
     truth = torch.tensor([4.0, -2.0], dtype=torch.float64)
-    found = compare(
+    found = compared(
         [torch.tensor([4.0, -2.00001])], [truth], [torch.tensor([4.00004, -2.0])], PLAIN
     )
     assert found.error == pytest.approx(2.5e-6, rel=0.05)
@@ -198,21 +204,21 @@ def test_shape_and_dtype_come_before_values():
         (truth.bfloat16(), "bfloat16, not float32"),
     ]:
         with pytest.raises(Mismatch, match=reason):
-            compare([got], [truth], [truth.float()], PLAIN)
+            compared([got], [truth], [truth.float()], PLAIN)
 
 
 def test_a_missing_output_is_counted():
     with pytest.raises(Mismatch, match="returned 1 output, 2 outputs wanted"):
-        compare([normal(2)], [normal(2)] * 2, [normal(2)] * 2, PLAIN)
+        compared([normal(2)], [normal(2)] * 2, [normal(2)] * 2, PLAIN)
 
 
 def test_each_output_is_compared_and_named():
     truth = normal(3, 20)
     wrong = [truth.float(), truth.float() + 1]
     with pytest.raises(Mismatch, match="output 'lse' is off"):
-        compare(wrong, [truth] * 2, [truth.float()] * 2, PLAIN, names=["o", "lse"])
+        compared(wrong, [truth] * 2, [truth.float()] * 2, PLAIN, names=["o", "lse"])
     with pytest.raises(Mismatch, match="output 0 is off"):
-        compare(wrong[::-1], [truth] * 2, [truth.float()] * 2, PLAIN)
+        compared(wrong[::-1], [truth] * 2, [truth.float()] * 2, PLAIN)
 
 
 def test_integers_are_exact_unless_a_quantiser_may_round():
@@ -257,14 +263,14 @@ def test_a_bent_case_counts_only_where_truth_and_torch_stay_in_range():
     over = torch.tensor([1e5], dtype=torch.float64)
     nan = torch.tensor([float("nan")], dtype=torch.float64)
     masked = torch.tensor([-float("inf")], dtype=torch.float64)
-    assert meaningful([finite], [finite.half()], PLAIN)
-    assert not meaningful([over], [over.half()], PLAIN)
-    assert not meaningful([masked], [masked.half()], PLAIN)
-    assert meaningful([masked], [masked.half()], PLAIN, infinite=True)
-    assert not meaningful([nan], [nan.half()], PLAIN, infinite=True)
-    assert not meaningful([finite], [torch.full((4,), float("inf")).half()], PLAIN)
+    assert meaningful(Answers([finite], [finite.half()]), PLAIN)
+    assert not meaningful(Answers([over], [over.half()]), PLAIN)
+    assert not meaningful(Answers([masked], [masked.half()]), PLAIN)
+    assert meaningful(Answers([masked], [masked.half()]), PLAIN, infinite=True)
+    assert not meaningful(Answers([nan], [nan.half()]), PLAIN, infinite=True)
+    assert not meaningful(Answers([finite], [torch.full((4,), float("inf")).half()]), PLAIN)
 
 
 def test_a_bent_case_that_torch_itself_gets_wrong_holds_nobody_to_it():
     finite = normal(4)
-    assert not meaningful([finite], [(2 * finite).half()], PLAIN)
+    assert not meaningful(Answers([finite], [(2 * finite).half()]), PLAIN)

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 import torch
 from pydantic import ValidationError
 
-from evaluator import graphs
-from evaluator.compare import Errors, Mismatch, compare, meaningful
+from evaluator.compare import Errors, Mismatch, compare
 from evaluator.errors import CandidateError, LabError
 from evaluator.inputs import draw, flat
 from evaluator.interpret import wire
 from evaluator.isolate import BREAKS, CONTROL, Died, Isolate, works
 from evaluator.matrix import Point, describe, shown, tally
+from evaluator.meaningful import meaningful
+from evaluator.picked import answers
 from evaluator.values import INFINITE
 from kernel_library.candidate import Candidate
 from kernel_library.spec import OpSpec
@@ -159,14 +160,12 @@ def _compare(op: OpSpec, point: Point, got: Sequence[torch.Tensor], stage: Stage
     if graph is None:
         raise LabError(f"the reference has not been exported at {at}")
     args = flat(draw(op, at, case, "cpu"))
-    truth = graphs.run(graph, args, widen=True)
-    own = graphs.run(graph, args)
-    if case.values != "recipe" and not meaningful(
-        truth, own, op.tolerance, case.values in INFINITE
-    ):
+    wanted = answers(graph, args)
+    bent = case.values != "recipe"
+    if bent and not meaningful(wanted, op.tolerance, case.values in INFINITE):
         return None
     try:
-        return compare(got, truth, own, op.tolerance, names=labels(op, point), poison=case.poison)
+        return compare(got, wanted, op.tolerance, names=labels(op, point), poison=case.poison)
     except Mismatch as wrong:
         where = describe(op, at, case)
         reason = f"{wrong.reason} {where}".strip()

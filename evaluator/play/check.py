@@ -6,18 +6,19 @@ from dataclasses import replace
 
 import torch
 
-from evaluator.compare import Errors, Mismatch, compare, meaningful
+from evaluator.compare import Errors, Mismatch, compare
 from evaluator.errors import CandidateError
-from evaluator.graphs import run
 from evaluator.inputs import Case, draw, flat
 from evaluator.interpret.judge import labels
+from evaluator.meaningful import meaningful
+from evaluator.picked import Answers, answers
 from evaluator.play.baselines import graph_at
 from evaluator.play.player import Player, finish
 from evaluator.play.wire import Take
 from evaluator.values import INFINITE
 from kernel_library.spec import OpSpec, Workload
 
-Answers = tuple[torch.Tensor, ...]
+Outputs = tuple[torch.Tensor, ...]
 
 
 class Players:
@@ -44,15 +45,14 @@ def check(take: Take, player: Player) -> Errors | None:
     got = play_once(take, player)
     if case.repeat:
         _same_again(got, play_once(_other_poison(take), player))
-    truth, own = answers(player.op, take.at, case, player.device)
-    if case.values != "recipe" and not meaningful(
-        truth, own, player.op.tolerance, case.values in INFINITE
-    ):
+    wanted = wanted_at(player.op, take.at, case, player.device)
+    bent = case.values != "recipe"
+    if bent and not meaningful(wanted, player.op.tolerance, case.values in INFINITE):
         return None
-    return judged(player.op, take, got, truth, own)
+    return judged(player.op, take, got, wanted)
 
 
-def play_once(take: Take, player: Player) -> Answers:
+def play_once(take: Take, player: Player) -> Outputs:
     """The outputs of one call on inputs drawn for it, after a look at what else it touched."""
     case, op = take.case, player.op
     bound = player.bind(draw(op, take.at, case, player.device), case.poison)
@@ -64,20 +64,18 @@ def play_once(take: Take, player: Player) -> Answers:
     return got
 
 
-def answers(
+def wanted_at(
     op: OpSpec, at: Workload, case: Case, device: torch.device, widen: bool = True
-) -> tuple[Answers, Answers]:
-    """The float64 truth (empty unless asked for), and what torch itself makes at its own dtypes."""
-    graph = graph_at(op, at)
-    inputs = flat(draw(op, at, case, device))
-    return run(graph, inputs, widen=True) if widen else (), run(graph, inputs)
+) -> Answers:
+    """What the reference says; without `widen`, torch's own answer stands for the truth."""
+    return answers(graph_at(op, at), flat(draw(op, at, case, device)), widen)
 
 
-def judged(op: OpSpec, take: Take, got: Answers, truth: Answers, own: Answers) -> Errors:
+def judged(op: OpSpec, take: Take, got: Outputs, wanted: Answers) -> Errors:
     """The errors of a right answer. Raises `CandidateError` for a wrong one."""
     names = labels(op, (take.at, take.case))
     try:
-        return compare(got, truth, own, op.tolerance, names=names, poison=take.case.poison)
+        return compare(got, wanted, op.tolerance, names=names, poison=take.case.poison)
     except Mismatch as wrong:
         raise CandidateError("correct", wrong.reason) from wrong
 
@@ -87,12 +85,12 @@ def kernels(player: Player) -> list[str]:
     return [launch.function for launch in player.recording.tape.launches]
 
 
-def same_bits(some: Answers, others: Answers) -> bool:
+def same_bits(some: Outputs, others: Outputs) -> bool:
     """Whether two calls gave the same, NaN by NaN."""
     return all(torch.equal(_raw(a), _raw(b)) for a, b in zip(some, others, strict=True))
 
 
-def _same_again(got: Answers, again: Answers) -> None:
+def _same_again(got: Outputs, again: Outputs) -> None:
     if not same_bits(got, again):
         raise CandidateError("correct", "gives other bits when it is run again on the same inputs")
 

@@ -10,7 +10,7 @@ import torch
 from evaluator.errors import CandidateError, LabError, ProblemError
 from evaluator.inputs import Inputs, draw
 from evaluator.play.baselines import NotApplicable, agrees, baseline, get_ready, graph_at
-from evaluator.play.check import Players, answers, judged, kernels
+from evaluator.play.check import Players, judged, kernels, wanted_at
 from evaluator.play.memory import storage
 from evaluator.play.player import Bound, Player, finish, named
 from evaluator.play.statistics import Plan, plan, possible, summary, versus
@@ -149,15 +149,14 @@ def _judge_outputs(op: OpSpec, take: Take, bound: Bound, notes: dict[str, None])
     """Compare with the truth; with torch's own answer, and a note, where float64 does not fit."""
     device, got = bound.player.device, bound.outputs()
     try:
-        truth, own = answers(op, take.at, take.case, device)
+        wanted = wanted_at(op, take.at, take.case, device)
     except ProblemError as error:
         if not isinstance(error.__cause__, torch.OutOfMemoryError):
             raise
         torch.cuda.empty_cache()
-        own = answers(op, take.at, take.case, device, widen=False)[1]
-        truth = tuple(t.double() if t.is_floating_point() else t for t in own)
+        wanted = wanted_at(op, take.at, take.case, device, widen=False)
         notes[f"{take.at}: no room for float64; timed outputs were compared with torch's"] = None
-    judged(op, take, got, truth, own)
+    judged(op, take, got, wanted)
 
 
 def _measurement(

@@ -200,6 +200,15 @@ _HISTOGRAM = OpSpec(
         "return (ids[:, None] == torch.arange(16, device=ids.device)).sum(0).to(torch.int32)",
     ),
 )
+_ARGMAX = OpSpec(
+    "argmax",
+    {"x": Tensor("M N")},
+    {"i": Tensor("M", "int64")},
+    grid("M N", {"check": [(3, 40), (5, 127)]}, ("float32", "float16")),
+    flops="M * N",
+    constraints=_ROWS,
+    reference=_written("x", "return x.argmax(-1)"),
+)
 _ATTENTION = OpSpec(
     "attention",
     {"bias": Tensor("L S"), "q": Tensor("L 16"), "k": Tensor("S 16"), "v": Tensor("S 16")},
@@ -224,6 +233,6 @@ OPS: Mapping[str, OpSpec] = {
     for op in (
         _SOFTMAX, _SCALE, _MATMUL, _MATMUL32, _ACCUMULATE, _SIGMOID, _LAYER_NORM, _LAYER_NORM16,
         _ROW_DOT, _OUTER, _GAIN, _CROSS_ENTROPY, _QUANTISE, _SEGMENT_SUM, _TOP2, _CAPPED,
-        _HISTOGRAM, _ATTENTION,
+        _HISTOGRAM, _ARGMAX, _ATTENTION,
     )
 }  # fmt: skip

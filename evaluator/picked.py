@@ -1,0 +1,132 @@
+"""Indices are judged by what they pick: another index of an equal value is as right.
+
+Which outputs are indices, and of what, is read from the graph: they come from an arg-maximum, a
+sort or a selection, perhaps cast, and they index what went into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from evaluator.graphs import run
+from kernel_library.graph import Graph, Node
+
+#: Ops that give indices: the place of theirs among their results, the position of the axis among
+#: their arguments, and the axis that they take where none is given.
+_INDEX_OPS: Mapping[str, tuple[int | None, int, int | None]] = {
+    "aten.argmax.default": (None, 1, None), "aten.argmin.default": (None, 1, None),
+    "aten.argsort.default": (None, 1, -1), "aten.argsort.stable": (None, 1, -1),
+    "aten.max.dim": (1, 1, -1), "aten.min.dim": (1, 1, -1), "aten.median.dim": (1, 1, -1),
+    "aten.sort.default": (1, 1, -1), "aten.sort.stable": (1, 1, -1),
+    "aten.topk.default": (1, 2, -1), "aten.kthvalue.default": (1, 2, -1),
+}  # fmt: skip
+#: Ops that leave an index what it is.
+_CASTS = (
+    "aten._to_copy.default", "aten.to.dtype", "aten.clone.default", "aten.contiguous.default",
+    "aten.detach.default",
+)  # fmt: skip
+#: How far from the truth what is picked may be, in units of torch's own largest error there.
+TIMES_TORCH = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """An output that holds indices: of which of the graph's values, and along which axis.
+
+    No axis stands for the flattened value.
+    """
+
+    output: int
+    source: str
+    axis: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """What indices of an output index: its float64 truth and torch's own, and the axis."""
+
+    truth: torch.Tensor
+    own: torch.Tensor
+    axis: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a reference says at one point: the float64 truth, torch's own, and what is picked."""
+
+    truth: Sequence[torch.Tensor]
+    own: Sequence[torch.Tensor]
+    picked: Mapping[int, Picked] = field(default_factory=dict)
+
+
+def answers(graph: Graph, inputs: Sequence[torch.Tensor], widen: bool = True) -> Answers:
+    """The graph's outputs, with what its indices index beside them.
+
+    Without `widen`, torch's own answer stands for the truth.
+    """
+    found = tuple(picks(graph))
+    watched = replace(graph, outputs=(*graph.outputs, *(pick.source for pick in found)))
+    own = run(watched, inputs)
+    if widen:
+        truth = run(watched, inputs, widen=True)
+    else:
+        truth = tuple(t.double() if t.is_floating_point() else t for t in own)
+    count = len(graph.outputs)
+    sources = zip(found, truth[count:], own[count:], strict=True)
+    picked = {pick.output: Picked(t, o, pick.axis) for pick, t, o in sources}
+    return Answers(truth[:count], own[:count], picked)
+
+
+def picks(graph: Graph) -> Iterator[Pick]:
+    """The outputs that hold indices."""
+    nodes = {node.name: node for node in graph.nodes}
+    for number, name in enumerate(graph.outputs):
+        node, place = nodes.get(name), None
+        while node is not None and node.op in (*_CASTS, "getitem"):
+            place = node.args[1] if node.op == "getitem" else place
+            node = nodes.get(_ref(node))
+        if node is not None and node.op in _INDEX_OPS:
+            wanted, position, otherwise = _INDEX_OPS[node.op]
+            if wanted is None or place == wanted:
+                yield Pick(number, _ref(node), _axis(node, position, otherwise))
+
+
+def _ref(node: Node) -> str:
+    first = node.args[0] if node.args else None
+    return str(first["ref"]) if isinstance(first, dict) and "ref" in first else ""
+
+
+def _axis(node: Node, position: int, otherwise: int | None) -> int | None:
+    given = node.args[position] if len(node.args) > position else node.kwargs.get("dim", otherwise)
+    return given if isinstance(given, int) else None
+
+
+def fault(got: torch.Tensor, truth: torch.Tensor, picked: Picked) -> str:
+    """What is wrong with an output's indices, in words; nothing if they pick what is to be picked.
+
+    `truth` holds the indices of the float64 run; shapes and dtypes are as they must be.
+    """
+    values, own, axis = picked.truth, picked.own.to(torch.float64), picked.axis
+    if axis is None:
+        values, own, axis = values.reshape(-1), own.reshape(-1), 0
+    index, right = (_along(t.long(), values, axis) for t in (got, truth))
+    if bool(((index < 0) | (index >= values.shape[axis])).any()):
+        return "has an index outside of what it indexes"
+    ranked = index.sort(dim=axis).values
+    if bool((ranked.diff(dim=axis) == 0).any()):
+        return "has an index twice"
+    mine, wanted = values.gather(axis, index), values.gather(axis, right)
+    off = torch.where(values.isfinite() & own.isfinite(), own - values, 0.0).abs()
+    slack = TIMES_TORCH * (float(off.amax()) if off.numel() else 0.0)
+    same = (mine == wanted) | (mine.isnan() & wanted.isnan()) | ((mine - wanted).abs() <= slack)
+    return "" if bool(same.all()) else "picks other values than the truth's"
+
+
+def _along(index: torch.Tensor, values: torch.Tensor, axis: int) -> torch.Tensor:
+    """The indices with the axis that a reduction has left out."""
+    if index.dim() == values.dim():
+        return index
+    return index.reshape(1) if values.dim() == 1 else index.unsqueeze(axis)
