@@ -113,9 +113,9 @@ def cases(unit: Unit) -> Iterator[tuple[Workload, Case, Layout, Config]]:
 
 
 def to(device: str, t: torch.Tensor) -> torch.Tensor:
-    """On the device with the same strides and offset."""
+    """A copy on the device, with the same strides and offset."""
     values = t.untyped_storage().nbytes() // t.element_size()
-    flat = t.as_strided((values,), (1,), 0).to(device)
+    flat = t.as_strided((values,), (1,), 0).to(device, copy=True)
     return flat.as_strided(t.shape, t.stride(), t.storage_offset())
 
 

@@ -143,6 +143,9 @@ def test_costs_worked_by_hand():
     assert cost_at("geglu_backward", "float32", M=3, N=5) == (300, 315, 0)
     rope = {"B": 2, "S": 3, "Hq": 4, "Hk": 1, "D": 6}
     assert cost_at("rope", "bfloat16", **rope) == (2 * (2 * (144 + 36) + 2 * 9), 540, 0)
+    # positions take 8 bytes; of D, only R entries move, and one row of each table at least
+    rope |= {"R": 4, "P": 9}
+    assert cost_at("rope_in_place", "bfloat16", **rope) == (2 * 2 * 30 * 4 + 2 * 4 + 48, 360, 0)
     # labels take 8 bytes; loss and lse are float32
     assert cost_at("cross_entropy", "bfloat16", M=2, V=5) == (20 + 16 + 4 + 8, 40, 0)
     assert cost_at("cross_entropy_backward", "bfloat16", M=2, V=5) == (4 + 20 + 16 + 8 + 20, 60, 0)
