@@ -50,12 +50,20 @@ def run(name: str, op: OpSpec, kernel: Callable, reference: Callable, config: Ca
     at, case = beyond(op, 1)
     flat, where = draw(op, at, type(case)(case.seed), "cpu"), places(op, at, case)
     options = op.option_values(at)
-    want = reference(*[t.clone() for t in flat.values()], **options)
-    got = kernel(*[laid(t, where[n][0]) for n, t in flat.items()], **options, **config(at))
-    pairs = zip(*(out if isinstance(out, tuple) else (out,) for out in (got, want)), strict=True)
+    apart, spread = ({n: t.clone() for n, t in flat.items()} for _ in range(2))
+    spread = {n: laid(t, where[n][0]) for n, t in spread.items()}
+    want = outputs(op, reference(*apart.values(), **options), apart)
+    got = outputs(op, kernel(*spread.values(), **options, **config(at)), spread)
+    pairs = zip(got, want, strict=True)
     errors = [(g - w).abs().max() / w.abs().max() for g, w in widened(pairs)]
     # torch's maximum keeps NaN, as Python's does not
     sys.stdout.write(json.dumps({"kernel": name, "error": torch.stack(errors).max().item()}) + "\n")
+
+
+def outputs(op: OpSpec, returned: object, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    """What a call returned, then what it wrote in place."""
+    found = returned if isinstance(returned, tuple) else () if returned is None else (returned,)
+    return [*found, *(inputs[name] for name in op.mutates)]
 
 
 def widened(pairs):
