@@ -21,6 +21,7 @@ import torch
 from triton.runtime import interpreter
 
 from evaluator.inputs import Case, bendable, draw
+from evaluator.interpret.float8 import correct_float8
 from evaluator.interpret.whole import count
 from kernel_library.space import Config
 from kernel_library.spec import Workload
@@ -29,6 +30,7 @@ from kernel_library.unit import Unit, space_names, tuned_table
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if INTERPRETED:
     count(interpreter)
+    correct_float8(interpreter)
 #: Largest difference over largest true value: a few roundings of the dtype.
 BOUND = {"float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
 Layout = Callable[[torch.Tensor], torch.Tensor]

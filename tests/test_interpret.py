@@ -180,6 +180,33 @@ def f(x, y):
     assert found.error < 0.02
 
 
+def test_an_8_bit_float_is_rounded_as_the_hardware_does():
+    source = (
+        HEAD
+        + """
+@triton.jit
+def _k(x_ptr, o_ptr, N, B: tl.constexpr):
+    i = tl.arange(0, B)
+    x = tl.load(x_ptr + i, mask=i < N, other=0.0)
+    tl.store(o_ptr + i, x.to(tl.float8e4nv), mask=i < N)
+
+
+def f(x):
+    o = torch.empty(x.shape, dtype=torch.float8_e4m3fn, device=x.device)
+    _k[(1,)](x, o, x.numel(), B=1024)
+    return o
+"""
+    )
+    eight = {"o": Tensor("N", "float8_e4m3fn")}
+    each = ("float32", "float16", "bfloat16")
+    op = OpSpec("f", {"x": Tensor("N")}, eight, grid("N", {"check": [(1000,)]}, each))
+    points = [(at, case) for at in op.workloads for case in (Case(3), Case(4, values="ramp"))]
+    op = traced(op, lambda x: x.to(torch.float8_e4m3fn))
+    found = check_interpreted(op, Candidate("f", source, "f"), points, run_in_fork)
+    assert [c.cases for c in found] == [2, 2, 2]
+    assert all(c.error == c.torch_error for c in found)
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -21,6 +21,7 @@ import torch
 
 from evaluator.interpret.bar import NoComputing, NoReading, mark_launches
 from evaluator.interpret.bfloat16 import correct
+from evaluator.interpret.float8 import correct_float8
 from evaluator.interpret.pretend import Driver, PretendCuda, pretend_cuda
 from evaluator.interpret.whole import count
 from evaluator.interpret.wire import (
@@ -105,6 +106,7 @@ def use_interpreter() -> None:
             del sys.modules[name]
     interpreter = importlib.import_module("triton.runtime.interpreter")
     correct(interpreter)
+    correct_float8(interpreter)
     count(interpreter)
     mark_launches(interpreter)
     compiler = importlib.import_module("triton.backends.compiler")
