@@ -21,7 +21,7 @@ FLUSH = 2.5
 OVERHEAD_US = 90.0
 #: How long to run the measured work before measuring, as a share of the time for measuring, and in
 #: seconds at least: clocks settle.
-WARM, LEAST_WARM_S = 0.15, 0.03
+WARM, LEAST_WARM_S = 0.15, 0.01
 #: Samples that are under way at a time, at least, so that the host stays ahead of the device.
 AHEAD = 16
 #: A race with fewer rounds than this at a free clock takes those at a throttled one as well.
