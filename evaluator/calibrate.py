@@ -176,12 +176,13 @@ def versions() -> dict[str, str]:
         "torch": torch.__version__,
         "triton": triton.__version__,
         "cuda": f"{number // 1000}.{number % 1000 // 10}",
-        "driver": _driver(),
+        "driver": driver_version(),
         "ptxas": told.strip().splitlines()[-1],
     }
 
 
-def _driver() -> str:
+def driver_version() -> str:
+    """The driver's version, as `nvidia-smi` tells it."""
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import triton
 from pydantic import ValidationError
 
 from evaluator.admission import admit
+from evaluator.calibrate import driver_version
 from evaluator.errors import LabError
 from evaluator.evaluate import Lab, evaluate
 from evaluator.intake import export
@@ -97,8 +99,9 @@ def known_device(path: Path) -> Device | None:
     except ValidationError:
         # written by another version of this package: it is measured again
         return None
-    same = device.name == torch.cuda.get_device_name(0)
-    return device if same and device.versions.get("torch") == torch.__version__ else None
+    now = {"torch": torch.__version__, "triton": triton.__version__, "driver": driver_version()}
+    same = now.items() <= device.versions.items()
+    return device if same and device.name == torch.cuda.get_device_name(0) else None
 
 
 def calibrate(rooms: Rooms, path: Path) -> Device:
