@@ -65,7 +65,11 @@ def _import_path() -> str:
 
 
 def _added() -> list[str]:
-    return [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and Path(p) != ROOT]
+    return [
+        p
+        for p in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if p and Path(p).resolve() != ROOT
+    ]
 
 
 def needed() -> list[str]:
