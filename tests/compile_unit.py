@@ -4,7 +4,8 @@
     python tests/compile_unit.py gfx942 rms_norm
 
 One JSON object a kernel: unit, name, registers, spills, shared memory, and matrix instructions but
-for AMD. In a process of its own, since the recorder takes the place of Triton's driver for good.
+for AMD; nothing for a unit of 8-bit floats where the architecture has none. In a process of its
+own, since the recorder takes the place of Triton's driver for good.
 """
 
 import argparse
@@ -28,10 +29,21 @@ from evaluator.isolate import run_here
 from evaluator.record import record
 from kernel_library.unit import Unit
 
+#: The first architecture whose compiler knows float8_e4m3fn.
+FLOAT8 = 89
+
+
+def has_float8(unit: Unit) -> bool:
+    """Whether an input or output is an 8-bit float."""
+    tensors = (*unit.op.inputs.values(), *unit.op.outputs.values())
+    return any(tensor.dtype.startswith("float8") for tensor in tensors)
+
 
 def facts(name: str, arch: int) -> Iterator[dict[str, object]]:
     """What the compiler made of each kernel of a unit at its measured sizes, untuned."""
     unit: Unit = importlib.import_module(f"seeds.{name}").UNIT
+    if arch < FLOAT8 and has_float8(unit):
+        return
     for at in (at for at in unit.op.workloads if at.role == "measure"):
         (recording,) = record(unit.op, unit.candidate(), [(at, Case(0))], run_here, arch)
         for kernel in recording.tape.kernels:
