@@ -152,14 +152,14 @@ def verify(wheel: Path, folder: Path) -> int:
     """Install the wheel into an environment of its own, and have it verify itself there."""
     step(f"installing {wheel.name} into a scratch environment, and verifying it there")
     scratch = folder / "scratch"
-    venv.create(scratch, with_pip=True)
+    venv.create(scratch, symlinks=True)
     python = scratch / "bin" / "python"
     # torch is gigabytes: the scratch environment borrows this one's instead of downloading it again
     site = Path(sysconfig.get_path("purelib", vars={"base": str(scratch)}))
     borrowed = [path for path in sys.path if path.endswith("-packages")]
     (site / "borrowed.pth").write_text("\n".join(borrowed))
-    pip = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel]
-    subprocess.run(pip, check=True)
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
+    subprocess.run([*pip, "--no-deps", "--no-index", wheel], check=True)
     return subprocess.run([python, "-m", PACKAGE, "verify"], cwd=folder).returncode
 
 
