@@ -84,44 +84,48 @@ def no_row_outgrows_its_bound(
 
 
 @triton.jit
-def _normalise(s, w, N, eps, offset, DTYPE: tl.constexpr, LLAMA: tl.constexpr):
-    s = s.to(tl.float32)
+def _normalise(
+    s, w, N, eps, offset, DTYPE: tl.constexpr, LLAMA: tl.constexpr, SHIFTED: tl.constexpr
+):
+    s, w = s.to(tl.float32), w.to(tl.float32)
+    if SHIFTED:
+        w += offset
     normed = s * tl.rsqrt(tl.sum(s * s, axis=1, keep_dims=True) / N + eps)
     if LLAMA:
         normed = normed.to(DTYPE).to(tl.float32)
-    return (normed * (w.to(tl.float32) + offset)).to(DTYPE)
+    return (normed * w).to(DTYPE)
 
 
 @triton.jit
 def _add_rms_norm_rows(
     x_ptr, residual_ptr, w_ptr, y_ptr, s_ptr, M, N, x_stride, residual_stride, out_stride,
-    eps, offset, LLAMA: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    STAGES: tl.constexpr, HINT: tl.constexpr,
+    eps, offset, LLAMA: tl.constexpr, SHIFTED: tl.constexpr, FULL: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, HINT: tl.constexpr,
 ):  # fmt: skip
     col = tl.arange(0, BLOCK)[None, :]
     dtype: tl.constexpr = y_ptr.dtype.element_ty
     if STAGES == 0:
         # no loop: all loads are then on their way at the same time
         row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-        inside = (row < M) & (col < N)
+        inside = row < M if FULL else (row < M) & (col < N)
         x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
         residual = tl.load(residual_ptr + row * residual_stride + col, mask=inside, other=0.0)
         w = tl.load(w_ptr + col, mask=col < N, other=0.0)
         s = (x.to(tl.float32) + residual.to(tl.float32)).to(dtype)
         tl.store(s_ptr + row * out_stride + col, s, mask=inside, eviction_policy=HINT)
-        y = _normalise(s, w, N, eps, offset, dtype, LLAMA)
+        y = _normalise(s, w, N, eps, offset, dtype, LLAMA, SHIFTED)
         tl.store(y_ptr + row * out_stride + col, y, mask=inside)
     else:
         w = tl.load(w_ptr + col, mask=col < N, other=0.0)
         step = tl.num_programs(0) * ROWS
         for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
             row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-            inside = (row < M) & (col < N)
+            inside = row < M if FULL else (row < M) & (col < N)
             x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
             residual = tl.load(residual_ptr + row * residual_stride + col, mask=inside, other=0.0)
             s = (x.to(tl.float32) + residual.to(tl.float32)).to(dtype)
             tl.store(s_ptr + row * out_stride + col, s, mask=inside, eviction_policy=HINT)
-            y = _normalise(s, w, N, eps, offset, dtype, LLAMA)
+            y = _normalise(s, w, N, eps, offset, dtype, LLAMA, SHIFTED)
             tl.store(y_ptr + row * out_stride + col, y, mask=inside)
 
 
@@ -190,7 +194,7 @@ def add_rms_norm(
     STAGES = min(STAGES, 1 + 81920 // (ROWS * BLOCK * x.element_size())) if PROGRAMS > 0 else 0
     _add_rms_norm_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
         x, residual, w, y, s, M, N, *strides, eps, offset,
-        LLAMA=llama, ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES,
+        LLAMA=llama, SHIFTED=offset != 0.0, FULL=N == BLOCK, ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES,
         HINT="evict_first" if STREAM else "", num_warps=num_warps,
     )  # fmt: skip
     return y, s
@@ -210,7 +214,8 @@ UNIT = Unit(
             "STREAM": (0, 1),
             "num_warps": (4, 1, 2, 8, 16, 32),
         },
-        # what was best for rms_norm on an H200, where the loads are half as many
+        # what was best for rms_norm on an H200, where the loads are half as many, but for odd rows
+        # on 16 warps: on 8, Triton 3.6.0 took all 128 registers of sm_100, and spilled (2047x5001)
         rule={
             "ROWS": "max(1, min(8, 4096 // pow2(N))) if M > 2048 else 1",
             "PROGRAMS": "1 if N > 8192 and N <= 16384 and M > 132"
@@ -220,8 +225,7 @@ UNIT = Unit(
             " else 2 if N % 8 > 0 and N > 2048 and N <= 8192 and M > 264 else 1",
             "SWEEP": "0 if N <= 32768 else 4096",
             "num_warps": "8 if N > 32768 else max(1, min(32,"
-            " (min(8 * pow2(N), 4096) if M > 2048 and N <= 2048 else pow2(N))"
-            " // (1024 if N % 8 > 0 and N > 2048 else 512)))",
+            " (min(8 * pow2(N), 4096) if M > 2048 and N <= 2048 else pow2(N)) // 512))",
         },
         constraints=(
             "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 8192 and STREAM == 0)",
