@@ -60,10 +60,12 @@ def no_row_outgrows_its_bound(
 
 
 @triton.jit
-def _normalise(x, w, b, N, eps, inside, DTYPE: tl.constexpr):
+def _normalise(x, w, b, N, eps, inside, DTYPE: tl.constexpr, FULL: tl.constexpr):
     x = x.to(tl.float32)
-    # lanes past the row hold zeros, which are not zero once the mean is taken off
-    away = tl.where(inside, x - tl.sum(x, axis=1, keep_dims=True) / N, 0.0)
+    away = x - tl.sum(x, axis=1, keep_dims=True) / N
+    if not FULL:
+        # lanes past the row held zeros, which are not zero once the mean is taken off
+        away = tl.where(inside, away, 0.0)
     r = tl.rsqrt(tl.sum(away * away, axis=1, keep_dims=True) / N + eps)
     return (away * r * w.to(tl.float32) + b.to(tl.float32)).to(DTYPE)
 
@@ -71,18 +73,19 @@ def _normalise(x, w, b, N, eps, inside, DTYPE: tl.constexpr):
 @triton.jit
 def _layer_norm_rows(
     x_ptr, w_ptr, b_ptr, y_ptr, M, N, x_stride, y_stride, eps,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, HINT: tl.constexpr,
+    FULL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    HINT: tl.constexpr,
 ):  # fmt: skip
     col = tl.arange(0, BLOCK)[None, :]
     dtype: tl.constexpr = y_ptr.dtype.element_ty
     if STAGES == 0:
         # no loop: x, w and b are then on their way at the same time
         row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-        inside = (row < M) & (col < N)
+        inside = row < M if FULL else (row < M) & (col < N)
         x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
         w = tl.load(w_ptr + col, mask=col < N, other=0.0)
         b = tl.load(b_ptr + col, mask=col < N, other=0.0)
-        y = _normalise(x, w, b, N, eps, inside, dtype)
+        y = _normalise(x, w, b, N, eps, inside, dtype, FULL)
         tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=HINT)
     else:
         w = tl.load(w_ptr + col, mask=col < N, other=0.0)
@@ -90,9 +93,9 @@ def _layer_norm_rows(
         step = tl.num_programs(0) * ROWS
         for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
             row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-            inside = (row < M) & (col < N)
+            inside = row < M if FULL else (row < M) & (col < N)
             x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
-            y = _normalise(x, w, b, N, eps, inside, dtype)
+            y = _normalise(x, w, b, N, eps, inside, dtype, FULL)
             tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=HINT)
 
 
@@ -157,7 +160,7 @@ def layer_norm(
     STAGES = min(STAGES, 1 + 163840 // (ROWS * BLOCK * x.element_size())) if PROGRAMS > 0 else 0
     _layer_norm_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
         x, w, b, y, M, N, x.stride(0), y.stride(0), eps,
-        ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES,
+        FULL=N == BLOCK, ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES,
         HINT="evict_first" if STREAM else "", num_warps=num_warps,
     )  # fmt: skip
     return y
