@@ -60,14 +60,16 @@ def rows_sum_to_nothing(
 @triton.jit
 def _softmax_backward_rows(
     d_y_ptr, y_ptr, d_x_ptr, M, N, d_y_stride, y_stride, d_x_stride, scale,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    FULL: tl.constexpr, SCALED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < M) & (col < N)
+    inside = row < M if FULL else (row < M) & (col < N)
     d_y = tl.load(d_y_ptr + row * d_y_stride + col, mask=inside, other=0.0).to(tl.float32)
     y = tl.load(y_ptr + row * y_stride + col, mask=inside, other=0.0).to(tl.float32)
-    d_x = scale * y * (d_y - tl.sum(d_y * y, axis=1, keep_dims=True))
+    d_x = y * (d_y - tl.sum(d_y * y, axis=1, keep_dims=True))
+    if SCALED:
+        d_x *= scale
     tl.store(d_x_ptr + row * d_x_stride + col, d_x.to(d_x_ptr.dtype.element_ty), mask=inside)
 
 
@@ -115,7 +117,7 @@ def softmax_backward(
     num_warps = max(num_warps, ROWS * BLOCK // 1024)
     _softmax_backward_rows[(triton.cdiv(M, ROWS),)](
         d_y, y, d_x, M, N, d_y.stride(0), y.stride(0), d_x.stride(0), scale,
-        ROWS=ROWS, BLOCK=BLOCK, num_warps=num_warps,
+        FULL=N == BLOCK, SCALED=scale != 1.0, ROWS=ROWS, BLOCK=BLOCK, num_warps=num_warps,
     )  # fmt: skip
     return d_x
 
