@@ -8,7 +8,8 @@
 
 d_y, d_s, s, w  (M, N) and (N,), any row stride; d_x, d_residual as s, d_w as w; eps, offset, cast
          as add_rms_norm's
-dtype    float32, float16, bfloat16; float32 inside, d_w summed in float32 in a fixed order
+dtype    float32, float16, bfloat16; float32 inside, d_w summed in float32 in a fixed order; s * r
+         is not rounded on its way to d_w, whatever cast says: it only costs time and precision
 moves    reads d_y, d_s, s and w once, writes d_x, d_residual and d_w once; the two gradients are
          equal, but outputs of one op may not share memory
 plan     PROGRAMS on each SM share the rows and keep their part of d_w in registers, loads STAGES
@@ -91,7 +92,7 @@ def both_terms_get_the_same(
 def _add_rms_norm_backward_rows(
     d_y_ptr, d_s_ptr, s_ptr, w_ptr, d_x_ptr, d_residual_ptr, part_ptr, M, N,
     d_y_stride, d_s_stride, s_stride, out_stride, eps, offset,
-    LLAMA: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     col = tl.arange(0, BLOCK)[None, :]
     w = tl.load(w_ptr + col, mask=col < N, other=0.0).to(tl.float32) + offset
@@ -110,8 +111,6 @@ def _add_rms_norm_backward_rows(
         d_x = (d_s + (g - normed * inner) * r).to(d_x_ptr.dtype.element_ty)
         tl.store(d_x_ptr + row * out_stride + col, d_x, mask=inside)
         tl.store(d_residual_ptr + row * out_stride + col, d_x, mask=inside)
-        if LLAMA:
-            normed = normed.to(s_ptr.dtype.element_ty).to(tl.float32)
         part += tl.sum(d_y * normed, axis=0, keep_dims=True)
     tl.store(part_ptr + tl.program_id(0).to(tl.int64) * N + col, part, mask=col < N)
 
@@ -139,7 +138,7 @@ def _row_means(
 @triton.jit
 def _add_rms_norm_backward_columns(
     d_y_ptr, d_s_ptr, s_ptr, w_ptr, r_ptr, inner_ptr, d_x_ptr, d_residual_ptr, part_ptr, M, N,
-    d_y_stride, d_s_stride, s_stride, out_stride, offset, LLAMA: tl.constexpr, BLOCK: tl.constexpr,
+    d_y_stride, d_s_stride, s_stride, out_stride, offset, BLOCK: tl.constexpr,
 ):  # fmt: skip
     col = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = col < N
@@ -155,8 +154,6 @@ def _add_rms_norm_backward_columns(
         d_x = (d_s + (d_y * w - normed * inner) * r).to(d_x_ptr.dtype.element_ty)
         tl.store(d_x_ptr + row * out_stride + col, d_x, mask=inside)
         tl.store(d_residual_ptr + row * out_stride + col, d_x, mask=inside)
-        if LLAMA:
-            normed = normed.to(s_ptr.dtype.element_ty).to(tl.float32)
         part += d_y * normed
     tl.store(part_ptr + tl.program_id(1).to(tl.int64) * N + col, part, mask=inside)
 
@@ -202,7 +199,6 @@ def add_rms_norm_backward(
     parts = min(triton.cdiv(M, ROWS), PROGRAMS * _sms(s.device))
     part = torch.empty((parts, N), dtype=torch.float32, device=s.device)
     strides = d_y.stride(0), d_s.stride(0), s.stride(0), d_x.stride(0)
-    llama = cast == "llama"
     if M > 0 and SWEEP > 0:
         r = torch.empty((M,), dtype=torch.float32, device=s.device)
         inner = torch.empty_like(r)
@@ -212,12 +208,12 @@ def add_rms_norm_backward(
         )  # fmt: skip
         _add_rms_norm_backward_columns[(triton.cdiv(N, SWEEP), parts)](
             d_y, d_s, s, w, r, inner, d_x, d_residual, part, M, N, *strides, offset,
-            LLAMA=llama, BLOCK=SWEEP, num_warps=num_warps,
+            BLOCK=SWEEP, num_warps=num_warps,
         )  # fmt: skip
     elif M > 0:
         _add_rms_norm_backward_rows[(parts,)](
             d_y, d_s, s, w, d_x, d_residual, part, M, N, *strides, eps, offset,
-            LLAMA=llama, ROWS=ROWS, BLOCK=BLOCK,
+            ROWS=ROWS, BLOCK=BLOCK,
             STAGES=min(STAGES, 1 + 54613 // (ROWS * BLOCK * s.element_size())),
             num_warps=max(num_warps, ROWS * BLOCK // 1024),
         )  # fmt: skip
