@@ -21,6 +21,7 @@ from triton.runtime import interpreter
 
 from evaluator.deep.points import beyond
 from evaluator.inputs import WIDE, Place, draw, places
+from evaluator.interpret.float8 import correct_float8
 from evaluator.interpret.whole import count
 from evaluator.record.job import load
 from evaluator.redteam.ops import OPS
@@ -28,6 +29,7 @@ from kernel_library.spec import OpSpec
 from kernel_library.unit import space_names
 
 count(interpreter)
+correct_float8(interpreter)
 #: Linux's MAP_NORESERVE, for which Python has had a name only of late.
 NORESERVE = 0x4000
 
