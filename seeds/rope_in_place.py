@@ -136,16 +136,20 @@ def _token(TOKENS_IN_ALL, HEADS: tl.constexpr, TOKENS: tl.constexpr):
 
 
 @triton.jit
+def _position(positions_ptr, token, there, S, b_stride, s_stride):
+    return tl.load(
+        positions_ptr + token // S * b_stride + token % S * s_stride, mask=there, other=0
+    )
+
+
+@triton.jit
 def _angles(
-    cos_ptr, sin_ptr, positions_ptr, token, there, S, P, cos_p, sin_p, pos_b, pos_s,
-    HALF: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    at = positions_ptr + token // S * pos_b + token % S * pos_s
-    p = tl.load(at, mask=there, other=0)
+    cos_ptr, sin_ptr, p, P, cos_stride, sin_stride, HALF: tl.constexpr, BLOCK: tl.constexpr
+):
     col = tl.arange(0, BLOCK)[None, :]
     known = (p >= 0) & (p < P) & (col < HALF)
-    cos = tl.load(cos_ptr + p * cos_p + col, mask=known, other=float("nan"))
-    sin = tl.load(sin_ptr + p * sin_p + col, mask=known, other=0.0)
+    cos = tl.load(cos_ptr + p * cos_stride + col, mask=known, other=float("nan"))
+    sin = tl.load(sin_ptr + p * sin_stride + col, mask=known, other=0.0)
     return cos.to(tl.float32), sin.to(tl.float32)
 
 
@@ -196,24 +200,21 @@ def _store(
 @triton.jit
 def _rope_tokens(
     q_ptr, k_ptr, cos_ptr, sin_ptr, positions_ptr, TOKENS_IN_ALL, S, Hq, Hk, P,
-    q_b, q_s, q_h, q_d, k_b, k_s, k_h, k_d, cos_p, sin_p, pos_b, pos_s,
+    q_b, q_s, q_h, q_d, k_b, k_s, k_h, k_d, cos_stride, sin_stride, p_b, p_s,
     HALF: tl.constexpr, BLOCK: tl.constexpr, HEADS_Q: tl.constexpr, HEADS_K: tl.constexpr,
     TOKENS: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
     q_token, q_there = _token(TOKENS_IN_ALL, HEADS_Q, TOKENS)
     k_token, k_there = _token(TOKENS_IN_ALL, HEADS_K, TOKENS)
+    # positions first: their angles wait for them, heads do not
+    q_p = _position(positions_ptr, q_token, q_there, S, p_b, p_s)
+    k_p = _position(positions_ptr, k_token, k_there, S, p_b, p_s)
     q_at, q_inside = _heads(q_ptr, q_token, q_there, S, Hq, q_b, q_s, q_h, HEADS_Q, TOKENS)
     k_at, k_inside = _heads(k_ptr, k_token, k_there, S, Hk, k_b, k_s, k_h, HEADS_K, TOKENS)
     q_x, q_y = _load(q_at, q_inside, q_d, HALF, BLOCK, TURNS)
     k_x, k_y = _load(k_at, k_inside, k_d, HALF, BLOCK, TURNS)
-    q_cos, q_sin = _angles(
-        cos_ptr, sin_ptr, positions_ptr, q_token, q_there, S, P, cos_p, sin_p, pos_b, pos_s,
-        HALF, BLOCK,
-    )  # fmt: skip
-    k_cos, k_sin = _angles(
-        cos_ptr, sin_ptr, positions_ptr, k_token, k_there, S, P, cos_p, sin_p, pos_b, pos_s,
-        HALF, BLOCK,
-    )  # fmt: skip
+    q_cos, q_sin = _angles(cos_ptr, sin_ptr, q_p, P, cos_stride, sin_stride, HALF, BLOCK)
+    k_cos, k_sin = _angles(cos_ptr, sin_ptr, k_p, P, cos_stride, sin_stride, HALF, BLOCK)
     # where a tile is smaller than the program, its values lie in several warps: none may be
     # written before all have read it
     tl.debug_barrier()
