@@ -71,6 +71,25 @@ def test_no_rows_are_an_answer_too(name: str):
     assert interpreted(name)[-1]["right"]
 
 
+OUTSIDE = """
+import torch
+from seeds.rope_in_place import rope_in_place
+q, k, table = torch.randn(1, 4, 3, 8), torch.randn(1, 4, 1, 8), torch.ones(5, 3)
+positions = torch.tensor([[0, 5, -1, 4]])
+rope_in_place(q, k, table, table, positions, interleaved=%s, SPLIT=1, num_warps=1)
+print([x.isnan().sum((0, 2, 3)).tolist() for x in (q, k)])
+"""
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_a_position_outside_the_tables_gives_nan(interleaved: bool):
+    done = subprocess.run(
+        [sys.executable, "-c", OUTSIDE % interleaved], cwd=ROOT, capture_output=True, text=True,
+        env={**os.environ, "TRITON_INTERPRET": "1"}, check=True, timeout=100,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == [[0, 18, 18, 0], [0, 6, 6, 0]]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", UNITS)
 def test_kernel_matches_its_reference_and_laws_on_the_gpu(name: str):
