@@ -36,12 +36,13 @@ TIMES_TORCH = 2.0
 class Pick:
     """An output that holds indices: of which of the graph's values, and along which axis.
 
-    No axis stands for the flattened value.
+    No axis stands for the flattened value. A `stable` order keeps equals as they stood.
     """
 
     output: int
     source: str
     axis: int | None
+    stable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class Picked:
     truth: torch.Tensor
     own: torch.Tensor
     axis: int | None
+    stable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def answers(graph: Graph, inputs: Sequence[torch.Tensor], widen: bool = True) ->
         truth = tuple(t.double() if t.is_floating_point() else t for t in own)
     count = len(graph.outputs)
     sources = zip(found, truth[count:], own[count:], strict=True)
-    picked = {pick.output: Picked(t, o, pick.axis) for pick, t, o in sources}
+    picked = {pick.output: Picked(t, o, pick.axis, pick.stable) for pick, t, o in sources}
     return Answers(truth[:count], own[:count], picked)
 
 
@@ -91,7 +93,8 @@ def picks(graph: Graph) -> Iterator[Pick]:
         if node is not None and node.op in _INDEX_OPS:
             wanted, position, otherwise = _INDEX_OPS[node.op]
             if wanted is None or place == wanted:
-                yield Pick(number, _ref(node), _axis(node, position, otherwise))
+                stable = node.kwargs.get("stable") is True
+                yield Pick(number, _ref(node), _axis(node, position, otherwise), stable)
 
 
 def _ref(node: Node) -> str:
@@ -110,6 +113,8 @@ def fault(got: torch.Tensor, truth: torch.Tensor, picked: Picked) -> str:
     `truth` holds the indices of the float64 run; shapes and dtypes are as they must be.
     """
     values, own, axis = picked.truth, picked.own.to(torch.float64), picked.axis
+    if got.is_floating_point() and bool((got != got.round()).any()):
+        return "has an index that is no whole number"
     if axis is None:
         values, own, axis = values.reshape(-1), own.reshape(-1), 0
     index, right = (_along(t.long(), values, axis) for t in (got, truth))
@@ -119,10 +124,31 @@ def fault(got: torch.Tensor, truth: torch.Tensor, picked: Picked) -> str:
     if bool((ranked.diff(dim=axis) == 0).any()):
         return "has an index twice"
     mine, wanted = values.gather(axis, index), values.gather(axis, right)
-    off = torch.where(values.isfinite() & own.isfinite(), own - values, 0.0).abs()
-    slack = TIMES_TORCH * (float(off.amax()) if off.numel() else 0.0)
-    same = (mine == wanted) | (mine.isnan() & wanted.isnan()) | ((mine - wanted).abs() <= slack)
-    return "" if bool(same.all()) else "picks other values than the truth's"
+    same = _alike(mine, wanted, _slack(values, own))
+    if not bool(same.all()):
+        return "picks other values than the truth's"
+    if picked.stable and bool((_tied(mine, axis) & (index.diff(dim=axis) < 0)).any()):
+        return "puts equals in another order, where a stable one is asked for"
+    return ""
+
+
+def _slack(values: torch.Tensor, own: torch.Tensor) -> float:
+    off = torch.where(values.isfinite() & own.isfinite(), own - values.to(torch.float64), 0.0)
+    return TIMES_TORCH * float(off.abs().amax()) if off.numel() else 0.0
+
+
+def _alike(mine: torch.Tensor, wanted: torch.Tensor, slack: float) -> torch.Tensor:
+    """Whether values are the same; whole numbers and bools just so, for differences wrap round."""
+    if not mine.is_floating_point():
+        return mine == wanted
+    near = (mine - wanted).abs() <= slack
+    return (mine == wanted) | (mine.isnan() & wanted.isnan()) | near
+
+
+def _tied(picks: torch.Tensor, axis: int) -> torch.Tensor:
+    """Whether each pick along the axis is equal to the one before."""
+    count = picks.shape[axis]
+    return picks.narrow(axis, 1, count - 1) == picks.narrow(axis, 0, count - 1)
 
 
 def _along(index: torch.Tensor, values: torch.Tensor, axis: int) -> torch.Tensor:

@@ -232,6 +232,14 @@ def test_integers_are_exact_unless_a_quantiser_may_round():
         judge(off.long(), truth, Tolerance(loosen=2.0))
 
 
+def test_a_difference_that_wraps_round_is_still_one():
+    truth = torch.arange(-8, 8)
+    with pytest.raises(Mismatch, match="must be exact"):
+        judge(truth ^ torch.iinfo(torch.int64).min, truth)
+    with pytest.raises(Mismatch, match="must be exact"):
+        judge((truth - 128).to(torch.int8), truth, Tolerance(loosen=2.0))
+
+
 def test_eight_bit_floats_may_be_one_code_off_and_no_more():
     truth = torch.linspace(1, 200, 300, dtype=torch.float64)
     right = truth.to(torch.float8_e4m3fn)

@@ -90,6 +90,43 @@ def test_an_index_that_only_rounding_tells_apart_is_right_and_one_beyond_is_not(
         judged(reference, [torch.tensor([2])], scores)
 
 
+def test_an_index_that_is_cast_to_a_float_is_still_a_whole_number():
+    judged(lambda x: x.argmax(-1).float(), [torch.tensor([3.0])], X[:1])
+    for between in (3.5, float("nan")):
+        with pytest.raises(Mismatch, match="no whole number"):
+            judged(lambda x: x.argmax(-1).float(), [torch.tensor([between])], X[:1])
+
+
+def test_whole_numbers_are_picked_exactly_however_their_difference_wraps():
+    eighths = torch.tensor([[28, -100, 3]], dtype=torch.int8)
+    judged(lambda x: x.argmax(-1), [torch.tensor([0])], eighths, torch.int8)
+    with pytest.raises(Mismatch, match="picks other"):
+        judged(lambda x: x.argmax(-1), [torch.tensor([1])], eighths, torch.int8)
+
+
+def test_a_mask_can_be_sorted():
+    mask = torch.tensor([True, False, True])
+    judged(lambda x: x.argsort(), [torch.tensor([1, 2, 0])], mask, torch.bool)
+    with pytest.raises(Mismatch, match="picks other"):
+        judged(lambda x: x.argsort(), [torch.tensor([0, 1, 2])], mask, torch.bool)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        lambda x: x.argsort(stable=True),
+        lambda x: x.sort(stable=True)[1].int().long(),
+        lambda x: x.neg().argsort(descending=True, stable=True),
+    ],
+)
+def test_a_stable_order_keeps_equals_as_they_stood(reference):
+    ids = torch.tensor([1, 0, 1, 0])
+    judged(reference, [torch.tensor([1, 3, 0, 2])], ids, torch.int64)
+    with pytest.raises(Mismatch, match="equals in another order"):
+        judged(reference, [torch.tensor([3, 1, 0, 2])], ids, torch.int64)
+    judged(lambda x: x.argsort(), [torch.tensor([3, 1, 0, 2])], ids, torch.int64)
+
+
 def test_dtypes_and_shapes_of_indices_are_asked_for_as_ever():
     with pytest.raises(Mismatch, match="int32, not int64"):
         judged(lambda x: x.argmax(-1), [torch.tensor([1, 1], dtype=torch.int32)])
