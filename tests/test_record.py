@@ -10,9 +10,10 @@ from evaluator.errors import CandidateError
 from evaluator.inputs import Case
 from evaluator.isolate import Done
 from evaluator.record import record, variants
+from evaluator.record.outputs import misplaced
 from kernel_library.candidate import Candidate
 from kernel_library.spec import OpSpec, Tensor, grid
-from kernel_library.tape import Call, Descriptor, Launch, Pointer, Scalar
+from kernel_library.tape import Call, Descriptor, Launch, Pointer, Scalar, View
 
 OP = OpSpec(
     "double",
@@ -159,6 +160,32 @@ def test_an_output_in_no_buffer_is_a_forgery(zygote):
 
     with pytest.raises(CandidateError, match="tampered"):
         record(OP, candidate(launchers.PLAIN), [(AT, CASE)], forging)
+
+
+@pytest.mark.parametrize(
+    ("views", "told"),
+    [
+        ({"y": (0, (3, 4), (1, 3))}, "y is not contiguous"),
+        ({"y": (0, (3, 4), (0, 1))}, "y is not contiguous"),
+        ({"a": (0, (3, 4), (4, 1)), "b": (44, (3, 4), (4, 1))}, "a and b share memory"),
+    ],
+)
+def test_outputs_lie_in_memory_of_their_own(views, told):
+    made = {name: View(1, at, *rest, "float32") for name, (at, *rest) in views.items()}
+    assert [why for why in misplaced(made, contiguous=True) if told in why]
+
+
+def test_outputs_side_by_side_of_one_or_in_the_order_of_their_inputs_are_right():
+    halves = {name: View(1, at, (3, 4), (4, 1), "float32") for name, at in (("a", 0), ("b", 48))}
+    thin = View(1, 0, (3, 1), (1, 7), "float32")
+    empty = View(1, 0, (0, 4), (0, 0), "float32")
+    turned = View(2, 0, (3, 4), (1, 3), "float32")
+    assert not list(misplaced(halves, contiguous=True))
+    assert not list(misplaced({"thin": thin, "empty": empty}, contiguous=True))
+    assert not list(misplaced({"y": turned}, contiguous=False))
+    stretched = replace(turned, stride=(0, 1))
+    (told,) = misplaced({"y": stretched}, contiguous=False)
+    assert "share memory" in told
 
 
 def test_an_empty_output_needs_no_launch(zygote):

@@ -12,9 +12,10 @@ from pydantic import ValidationError
 from evaluator.errors import CandidateError, LabError
 from evaluator.inputs import Case, places
 from evaluator.isolate import BREAKS, CONTROL, Died, Isolate, works
+from evaluator.record.outputs import misplaced
 from evaluator.record.request import Answer, Asked, Failed, Placed, Point, dump_asked, load_answer
 from kernel_library.candidate import Candidate
-from kernel_library.spec import OpSpec, Workload
+from kernel_library.spec import OpSpec, Shape, Workload
 from kernel_library.tape import FREE_CALLS, Call, Recording, Tape
 from kernel_library.verdict import Stage
 
@@ -40,8 +41,8 @@ def record(
     if len(answer.tapes) != len(requests):
         raise CandidateError("record", "the recorder's answer was tampered with")
     binaries = _binaries(answer)
-    for tape, (at, _) in zip(answer.tapes, requests, strict=True):
-        _check(op, at, tape)
+    for tape, (at, case) in zip(answer.tapes, requests, strict=True):
+        _check(op, at, case, tape)
     return tuple(
         Recording(tape, {launch.binary: binaries[launch.binary] for launch in tape.launches})
         for tape in answer.tapes
@@ -116,7 +117,10 @@ def _theirs(failed: Failed) -> CandidateError:
 
 
 def _binaries(answer: Answer) -> dict[str, bytes]:
-    binaries = {digest: b64decode(text) for digest, text in answer.binaries.items()}
+    try:
+        binaries = {digest: b64decode(text) for digest, text in answer.binaries.items()}
+    except ValueError as error:
+        raise CandidateError("record", "the recorder's answer was tampered with") from error
     used = {launch.binary for tape in answer.tapes for launch in tape.launches}
     honest = all(sha256(body).hexdigest() == digest for digest, body in binaries.items())
     if not honest or not used <= binaries.keys():
@@ -124,7 +128,7 @@ def _binaries(answer: Answer) -> dict[str, bytes]:
     return binaries
 
 
-def _check(op: OpSpec, at: Workload, tape: Tape) -> None:
+def _check(op: OpSpec, at: Workload, case: Case, tape: Tape) -> None:
     """The tape keeps the contract: it launches, returns what it must, calls only what it may."""
     public = at if at in op.workloads else None
     if not tape.launches and not _is_empty(op, at):
@@ -135,12 +139,11 @@ def _check(op: OpSpec, at: Workload, tape: Tape) -> None:
             raise CandidateError(
                 "record", f"calls {step.op}, which this problem bars: {remedy}", public
             )
-    names = op.names(at)
-    wanted = [(s, op.dtype(t, at)) for t in op.outputs.values() for s in t.shapes(names)]
+    wanted = _wanted(op, at)
     if len(tape.outputs) != len(wanted):
         told = f"returns {len(tape.outputs)} tensors where the contract has {len(wanted)}"
         raise CandidateError("record", told, public)
-    for name, view, (shape, dtype) in zip(op.outputs, tape.outputs, wanted, strict=False):
+    for view, (name, (shape, dtype)) in zip(tape.outputs, wanted.items(), strict=True):
         if view.shape != shape or view.dtype != dtype:
             told = f"{name} is {view.dtype} {list(view.shape)}, not {dtype} {list(shape)}"
             hidden = f"{name} has a wrong shape or dtype at some sizes"
@@ -149,6 +152,19 @@ def _check(op: OpSpec, at: Workload, tape: Tape) -> None:
             raise CandidateError("record", "the recorder's answer was tampered with")
         if tape.buffers[view.buffer].role == "input":
             raise CandidateError("record", f"{name} shares memory with an input", public)
+    placed = dict(zip(wanted, tape.outputs, strict=True))
+    for told in misplaced(placed, contiguous=case.layout == "contiguous"):
+        raise CandidateError("record", told, public)
+
+
+def _wanted(op: OpSpec, at: Workload) -> dict[str, tuple[Shape, str]]:
+    """Shape and dtype of each tensor that is returned, by name; those of a list are numbered."""
+    names = op.names(at)
+    return {
+        name if tensor.count is None else f"{name}[{i}]": (shape, op.dtype(tensor, at))
+        for name, tensor in op.outputs.items()
+        for i, shape in enumerate(tensor.shapes(names))
+    }
 
 
 def _is_empty(op: OpSpec, at: Workload) -> bool:
