@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kernel_library.recipe import Index, Normal, Offsets
+from kernel_library.recipe import Index, Normal, Offsets, Uniform
 from kernel_library.spec import OpSpec, Option, Reference, Tensor, Tolerance, Workload, grid
 
 _ROWS = ("M <= 24 or M >= 1024",)
@@ -209,6 +209,43 @@ _ARGMAX = OpSpec(
     constraints=_ROWS,
     reference=_written("x", "return x.argmax(-1)"),
 )
+_ARGMAX8 = replace(
+    _ARGMAX,
+    name="argmax8",
+    inputs={"x": Tensor("M N", "int8", Uniform(-128.0, 127.0))},
+    workloads=grid("M N", {"check": [(3, 40), (5, 127)]}, ("float32",)),
+)
+_ORDER = OpSpec(
+    "order",
+    {"ids": Tensor("N", "int32", Index("4"))},
+    {"at": Tensor("N", "int64")},
+    (Workload({"N": 40}, {}), Workload({"N": 127}, {})),
+    reference=_written("ids", "return torch.argsort(ids, stable=True)"),
+)
+_TOTALS = OpSpec(
+    "totals",
+    {"n": Tensor("M N", "int64", Uniform(-1000.0, 1000.0))},
+    {"y": Tensor("M", "int64")},
+    (Workload({"M": 3, "N": 40}, {}), Workload({"M": 5, "N": 127}, {})),
+    flops="M * N",
+    constraints=_ROWS,
+    reference=_written("n", "return n.sum(-1)"),
+)
+_TWINS = OpSpec(
+    "twins",
+    {"x": Tensor("M N")},
+    {"a": Tensor("M N"), "b": Tensor("M N")},
+    grid("M N", {"check": [(3, 40), (5, 127)], "measure": [(8192, 2048)]}, ("float32",)),
+    flops="M * N",
+    constraints=_ROWS,
+    reference=_written("x", "y = 2 * x", "return y, y.clone()"),
+)
+_TURNED = replace(
+    _TWINS,
+    name="turned",
+    outputs={"y": Tensor("N M")},
+    reference=_written("x", "return (2 * x).transpose(0, 1).contiguous()"),
+)
 _ATTENTION = OpSpec(
     "attention",
     {"bias": Tensor("L S"), "q": Tensor("L 16"), "k": Tensor("S 16"), "v": Tensor("S 16")},
@@ -233,6 +270,6 @@ OPS: Mapping[str, OpSpec] = {
     for op in (
         _SOFTMAX, _SCALE, _MATMUL, _MATMUL32, _ACCUMULATE, _SIGMOID, _LAYER_NORM, _LAYER_NORM16,
         _ROW_DOT, _OUTER, _GAIN, _CROSS_ENTROPY, _QUANTISE, _SEGMENT_SUM, _TOP2, _CAPPED,
-        _HISTOGRAM, _ARGMAX, _ATTENTION,
+        _HISTOGRAM, _ARGMAX, _ARGMAX8, _ORDER, _TOTALS, _TWINS, _TURNED, _ATTENTION,
     )
 }  # fmt: skip
