@@ -84,9 +84,9 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
     raise FormulaError(f"not allowed in a formula: {ast.unparse(node)!r}")
 
 
-def _number(node: ast.expr, names: Mapping[str, Any]) -> int | float:
-    # "a" * 10000000000 is a text of 10 GB
+def _number(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    # "a" * 10000000000 is a text of 10 GB; a size may be a symbol of torch's, which is no int
     value = _value(node, names)
-    if not isinstance(value, int | float):
+    if value is None or isinstance(value, str | tuple | list):
         raise FormulaError(f"not a number: {ast.unparse(node)!r}")
     return value
