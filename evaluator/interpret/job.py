@@ -23,6 +23,7 @@ from evaluator.interpret.bar import NoComputing, NoReading, mark_launches
 from evaluator.interpret.bfloat16 import correct
 from evaluator.interpret.float8 import correct_float8
 from evaluator.interpret.pretend import Driver, PretendCuda, pretend_cuda
+from evaluator.interpret.warm import warm
 from evaluator.interpret.whole import count
 from evaluator.interpret.wire import (
     Answer,
@@ -108,6 +109,7 @@ def use_interpreter() -> None:
     correct(interpreter)
     correct_float8(interpreter)
     count(interpreter)
+    warm(interpreter)
     mark_launches(interpreter)
     compiler = importlib.import_module("triton.backends.compiler")
     driver = importlib.import_module("triton.runtime.driver")

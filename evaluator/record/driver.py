@@ -18,6 +18,7 @@ from triton.backends.driver import DriverBase
 from triton.compiler import compiler as triton_compiler
 from triton.runtime import autotuner
 
+from evaluator.record.facts import usage
 from evaluator.record.tensors import CUDA, MEMORY, TapeError
 from kernel_library.tape import Argument, Descriptor, Launch, Pointer, Scalar, Step
 
@@ -102,7 +103,8 @@ class _Utils:
     def load_binary(self, name: str, kernel: bytes, *_: object) -> tuple[Any, ...]:
         digest = sha256(kernel).hexdigest()
         self.tape.binaries[digest] = kernel
-        return object(), (digest, name), 0, 0, 1024
+        # a launcher may size its grid by how many programs fit on an SM
+        return object(), (digest, name), *usage(kernel), 1024
 
     def unload_module(self, module: object) -> None:
         pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ _ASYNC = re.compile(r"\b(?:cp\.async|cp\.reduce\.async|mbarrier|wgmma|tensormap|
 
 def kernel_facts(compiled: Any, target: str) -> KernelFacts:  # noqa: ANN401 - a CompiledKernel
     """Registers and bytes spilled per thread, shared memory, and what instructions the PTX has."""
-    registers, spills = _usage(compiled.kernel)
+    registers, spills = usage(compiled.kernel)
     ptx = compiled.asm.get("ptx", "")
     return KernelFacts(
         name=compiled.name,
@@ -33,7 +34,9 @@ def kernel_facts(compiled: Any, target: str) -> KernelFacts:  # noqa: ANN401 - a
     )
 
 
-def _usage(binary: bytes) -> tuple[int, int]:
+@cache
+def usage(binary: bytes) -> tuple[int, int]:
+    """Registers and bytes spilled per thread."""
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(binary)

@@ -167,8 +167,8 @@ class Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 ALLOCATES = {
-    "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty",
-    "aten::new_empty_strided",
+    "aten::empty", "aten::empty_like", "aten::empty_permuted", "aten::empty_strided",
+    "aten::new_empty", "aten::new_empty_strided",
 }  # fmt: skip
 
 
