@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from evaluator.compare import Mismatch, compare
-from evaluator.errors import ProblemError
+from evaluator.errors import LabError, ProblemError
 from evaluator.graphs import run
 from evaluator.inputs import Case, draw, flat, size_of
 from evaluator.picked import Answers, answers
@@ -45,11 +45,19 @@ def admit(op: OpSpec) -> tuple[str, ...]:
 
 
 def _telling(op: OpSpec) -> Iterator[Workload]:
-    """For each setting of dtypes and options, the largest check workload that is small enough."""
+    """For each setting of dtypes and options, the largest check workload that is small enough.
+
+    The smallest where none is: a setting is never admitted unseen. Raises LabError for no graph.
+    """
     best: dict[str, Workload] = {}
-    for at in sorted(op.workloads, key=lambda at: size_of(op, at)):
-        if at.role == "check" and size_of(op, at) <= LARGEST and str(at) in op.reference.graphs:
-            best[f"{at.dtypes} {at.options}"] = at
+    seen = [at for at in op.workloads if str(at) in op.reference.graphs]
+    checks = [at for at in seen if at.role == "check"] or seen
+    if not checks:
+        raise LabError("the reference has not been exported at any workload")
+    for at in sorted(checks, key=lambda at: size_of(op, at)):
+        setting = f"{at.dtypes} {at.options}"
+        if setting not in best or size_of(op, at) <= LARGEST:
+            best[setting] = at
     yield from best.values()
 
 
@@ -68,6 +76,18 @@ def _admit_at(op: OpSpec, at: Workload) -> Iterator[str]:
             remedy = "give it outputs that depend on its inputs, in a range that its dtype resolves"
             raise ProblemError(f"{name} would pass at {at}: {remedy}", "reference")
         yield name
+    for i in _unheld(op, own, wanted):
+        told = f"output {i} may hold anything at {at}: zeros and ones would pass for it"
+        raise ProblemError(f"{told}, so tighten its tolerance or leave it out", "reference")
+
+
+def _unheld(op: OpSpec, own: Tensors, wanted: Answers) -> Iterator[int]:
+    """Outputs that pass with any content, behind others that do not."""
+    for i, output in enumerate(own):
+        blanks = (torch.zeros_like(output), torch.ones_like(output))
+        answers_with = [(*own[:i], blank, *own[i + 1 :]) for blank in blanks]
+        if output.numel() and all(_refused(op, each, wanted) is None for each in answers_with):
+            yield i
 
 
 def _refused(op: OpSpec, answer: Tensors, wanted: Answers) -> str | None:

@@ -1,10 +1,12 @@
 """A problem on which doing nothing would pass is refused, and says which nothing."""
 
+from dataclasses import replace
+
 import pytest
 
 import seeds
 from evaluator.admission import NULLS, admit
-from evaluator.errors import ProblemError
+from evaluator.errors import LabError, ProblemError
 from evaluator.intake import export
 from evaluator.isolate import run_here
 from kernel_library.recipe import Index
@@ -72,6 +74,25 @@ def test_whole_numbers_are_compared_exactly():
         )
     )
     assert {"zeros", "ones", "an input, returned"} <= set(tried)
+
+
+def test_a_problem_without_a_small_workload_is_admitted_by_its_smallest():
+    op = problem("torch.zeros_like(x)")
+    large = replace(op, workloads=grid("M N", {"check": [(520, 520), (600, 600)]}, ("float32",)))
+    with pytest.raises(ProblemError, match="zeros would pass"):
+        admit(export(large, large.workloads, run_here))
+    with pytest.raises(LabError, match="not been exported"):
+        admit(large)
+
+
+def test_an_output_that_nothing_can_fail_is_found_behind_one_that_something_can():
+    op = problem(
+        "torch.softmax(x, -1), (x > 0).to(torch.int8)",
+        outputs={"y": Tensor("M N"), "flag": Tensor("M N", "int8")},
+        tolerance=Tolerance(loosen=2.0),
+    )
+    with pytest.raises(ProblemError, match="output 1 may hold anything"):
+        admit(op)
 
 
 @pytest.mark.parametrize("unit", list(discover(seeds)), ids=lambda unit: unit.op.name)

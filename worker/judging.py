@@ -50,7 +50,7 @@ class Judge:
     def admit(self, op: OpSpec) -> tuple[str, ...]:
         """The null answers that fail on the problem, as they must. Raises ProblemError."""
         checks = [at for at in op.workloads if at.role == "check"]
-        return admit(export(op, checks, self.rooms.recorder))
+        return admit(export(op, checks or op.workloads[:1], self.rooms.recorder))
 
     def deeply(self, op: OpSpec, candidate: Candidate) -> Verdict:
         """A quick verdict, looked into as deeply as one for the library, without baselines."""
