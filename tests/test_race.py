@@ -14,7 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from evaluator.errors import CandidateError
 from evaluator.play import baselines
 from evaluator.play.check import Players
+from evaluator.play.player import Player
 from evaluator.play.race import race
+from evaluator.play.statistics import Plan
 from evaluator.play.timing import UNWATCHED
 from evaluator.play.wire import Pace, Request, Take
 from evaluator.turns import Turns
@@ -133,6 +135,24 @@ def test_an_op_in_place_starts_again_before_each_sample(raced):
 def test_what_was_timed_is_checked(raced, step, told):
     with pytest.raises(CandidateError, match=told):
         raced(tape_of(step), op_of())
+
+
+@pytest.mark.parametrize("idle", range(4))
+def test_each_set_is_looked_at_where_rivals_race(raced, monkeypatch, idle):
+    bind, bound = Player.bind, []
+
+    def bind_and_leave_one_out(self, inputs, poison=0):
+        made = bind(self, inputs, poison)
+        bound.append(made)
+        if len(bound) == 2 + idle:  # the first is for a first look
+            made.play = lambda stream=None: None
+        return made
+
+    monkeypatch.setattr(Player, "bind", bind_and_leave_one_out)
+    monkeypatch.setattr("evaluator.play.race.plan", lambda *_: Plan(4, 2))
+    with pytest.raises(CandidateError, match="never written"):
+        raced(tape_of(CLONE), op_of())
+    assert len(bound) == 5
 
 
 def test_a_time_below_the_datasheet_is_refused(raced):
