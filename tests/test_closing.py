@@ -69,12 +69,23 @@ def test_a_closed_tape_has_no_fault():
         (tape_of(launch(shared_bytes=1 << 20)), "shared memory"),
         (tape_of(launch(scratch_bytes=1 << 40)), "scratch"),
         (tape_of(launch(scratch_bytes=-1)), "scratch"),
+        (tape_of(launch(scratch_bytes=-512, profile_bytes=512)), "scratch"),
         (tape_of(launch(arguments=(Pointer(2),))), "buffer that it does not have"),
         (tape_of(launch(arguments=(Pointer(1, 481),))), "outside a buffer"),
         (tape_of(launch(arguments=(Pointer(1, -4),))), "outside a buffer"),
         (
             tape_of(launch(arguments=(Descriptor(Pointer(1), (4, 40), (40, 1), (2, 8), 4, 7, 0),))),
             "larger than its buffer",
+        ),
+        (
+            tape_of(
+                launch(arguments=(Descriptor(Pointer(1), (9, 40), (-40, 1), (2, 8), 4, 7, 0),))
+            ),
+            "descriptor of no shape",
+        ),
+        (
+            tape_of(launch(arguments=(Descriptor(Pointer(1), (9, 40), (40, 1), (2, 8), 0, 7, 0),))),
+            "descriptor of no shape",
         ),
         (
             tape_of(launch(arguments=(Descriptor(Pointer(-1), (4,), (1,), (2,), 4, 7, 0),))),

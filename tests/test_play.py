@@ -135,6 +135,20 @@ def test_a_wrong_tape_is_rejected(steps, told, poison):
     assert caught.value.stage == "correct"
 
 
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        (({"view": 9},), {}),
+        (({"view": 0},), {"dtype": {"dtype": "no dtype"}}),
+        (({"view": 0},), {"dtype": {"float": "no number"}}),
+        ((), {}),
+    ],
+)
+def test_a_call_that_no_torch_can_make_is_the_candidates_fault(args, kwargs):
+    with pytest.raises(CandidateError, match="cannot run as recorded"):
+        played(tape_of(Call("aten._to_copy.default", args, kwargs, (X,), (Y,))))
+
+
 def test_unwritten_memory_that_is_read_shows_in_a_repeat():
     add = Call(
         "aten.copy_.default", ({"view": 0}, {"view": 1}), {},

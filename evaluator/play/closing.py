@@ -61,7 +61,8 @@ def _launch(recording: Recording, launch: Launch) -> Iterator[str]:
         yield f"launches {launch.function} with {launch.num_warps} warps, {launch.num_ctas} CTAs"
     if not 0 <= launch.shared_bytes <= MOST_SHARED:
         yield f"gives {launch.function} {launch.shared_bytes} bytes of shared memory"
-    if not 0 <= scratch_bytes(launch) <= MOST_SCRATCH or launch.profile_bytes < 0:
+    least = min(launch.scratch_bytes, launch.profile_bytes)
+    if least < 0 or scratch_bytes(launch) > MOST_SCRATCH:
         yield f"gives {launch.function} too much scratch memory"
     yield from _arguments(tape, launch)
 
@@ -97,6 +98,8 @@ def _descriptor(tape: Tape, descriptor: Descriptor) -> Iterator[str]:
     rank = len(descriptor.block)
     if not 1 <= rank <= 5 or not len(descriptor.shape) == len(descriptor.stride) == rank:
         yield "has a tensor descriptor of no rank"
+    elif min((*descriptor.shape, *descriptor.stride, descriptor.element_bytes - 1)) < 0:
+        yield "has a tensor descriptor of no shape"
     elif descriptor.base.buffer < 0:
         yield "has a tensor descriptor of nothing"
     elif 0 <= descriptor.base.buffer < len(tape.buffers):

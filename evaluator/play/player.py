@@ -170,15 +170,16 @@ class Bound:
     def _call(self, call: Call) -> Run:
         views = [self.tensor(view) for view in call.views]
         results = [self.tensor(view) for view in call.results]
-        run = prepare(call, views, results, self.player.op.allows)
+        run = _theirs(call, lambda: prepare(call, views, results, self.player.op.allows))
+        return lambda _: _theirs(call, run)
 
-        def refused_is_theirs(_: int) -> None:
-            try:
-                run()
-            except (RuntimeError, TypeError, ValueError, IndexError) as error:
-                raise CandidateError("smoke", f"{call.op} cannot run as recorded") from error
 
-        return refused_is_theirs
+def _theirs(call: Call, act: Callable[[], T]) -> T:
+    """Act on a call of the tape's: what torch refuses of it, its arguments are to blame for."""
+    try:
+        return act()
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+        raise CandidateError("smoke", f"{call.op} cannot run as recorded") from error
 
 
 def named(inputs: Inputs) -> Iterator[tuple[str, torch.Tensor]]:
