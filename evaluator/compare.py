@@ -53,7 +53,9 @@ def compare(
     """
     truth, yardstick = wanted.truth, wanted.own
     if not len(got) == len(truth) == len(yardstick):
-        raise Mismatch(f"returned {_count(len(got))}, {_count(len(truth))} wanted")
+        # a count that the candidate chooses could spell a hidden size
+        many = "more outputs" if len(got) > len(truth) else _count(len(got))
+        raise Mismatch(f"returned {many}, {_count(len(truth))} wanted")
     worst = Errors(0.0, 0.0)
     for i, (g, t, y) in enumerate(zip(got, truth, yardstick, strict=True)):
         label = f"output {names[i]!r}" if names else f"output {i}"

@@ -12,9 +12,10 @@ from evaluator.errors import CandidateError, LabError
 from evaluator.graphs import trace
 from evaluator.inputs import Case, draw
 from evaluator.interpret.judge import check_interpreted
-from evaluator.interpret.wire import Answer, Result, Returned, answer_json, pack
+from evaluator.interpret.wire import RULES, Answer, Result, Returned, answer_json, pack
 from evaluator.isolate import Died, Done
 from evaluator.matrix import INTERPRETED, matrix, smoke
+from evaluator.unsaid import fault
 from kernel_library.candidate import Candidate
 from kernel_library.graph import Graph, Node
 from kernel_library.spec import OpSpec, Reference, Tensor, Workload, grid
@@ -270,6 +271,28 @@ def test_a_hidden_size_is_not_told():
     found = rejected(source, [*SMOKE, (hidden, Case(1))])
     assert found.reason == "line 21: raises AssertionError at a hidden size"
     assert found.at is None
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("raise type(f'E{N}', (Exception,), {})()", "line 22: raises an exception at a hidden"),
+        ("return (x,) * N", "returned more outputs, 1 output wanted at a hidden size"),
+    ],
+)
+def test_a_candidate_cannot_spell_a_hidden_size(line, told):
+    hidden = Workload({"M": 7, "N": 61}, {"T": "float32"})
+    source = SOFTMAX.replace(
+        "    M, N = x.shape\n", f"    M, N = x.shape\n    if N == 61:\n        {line}\n"
+    )
+    found = rejected(source, [*SMOKE, (hidden, Case(1))])
+    assert told in found.reason and "61" not in found.reason
+
+
+def test_a_broken_rule_is_told_in_the_judges_words_at_a_hidden_size():
+    assert fault("writes to input 'x61'", RULES) == "writes to input"
+    assert fault("raises E61", RULES) == "raises an exception"
+    assert fault("61", RULES) == "breaks a rule of the call"
 
 
 def test_a_hanging_candidate_is_stopped():

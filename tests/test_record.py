@@ -162,6 +162,38 @@ def test_an_output_in_no_buffer_is_a_forgery(zygote):
         record(OP, candidate(launchers.PLAIN), [(AT, CASE)], forging)
 
 
+HIDDEN = replace(AT, dims={"M": 7, "N": 61})
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (("raise ValueError(str(x.shape))",), "line 14: ValueError: at a hidden size"),
+        (("raise type(f'E{x.shape[1]}', (Exception,), {})()",), "line 14: an exception: at a"),
+        (("return (x,) * x.shape[1]",), "no Triton kernel was launched"),
+    ],
+)
+def test_a_launcher_cannot_tell_a_hidden_size(zygote, lines, told):
+    source = launchers.body("if x.shape[0] == 7:", *(f"    {line}" for line in lines))
+    for requests in ([(HIDDEN, CASE)], [(AT, CASE), (HIDDEN, CASE)]):
+        with pytest.raises(CandidateError) as refused:
+            record(OP, candidate(source), requests, zygote)
+        assert told in refused.value.reason and "61" not in refused.value.reason
+        assert refused.value.at is None
+
+
+def test_what_is_raised_at_a_public_size_as_well_is_told_whole(zygote):
+    source = launchers.body("raise ValueError(str(tuple(x.shape)))")
+    with pytest.raises(CandidateError, match=r"ValueError: \(33, 64\)"):
+        record(OP, candidate(source), [(HIDDEN, CASE), (AT, CASE)], zygote)
+
+
+def test_outputs_by_the_number_of_a_hidden_size_are_not_counted(zygote):
+    source = launchers.PLAIN.replace("return y", "return (y,) * (x.shape[1] if len(x) == 7 else 1)")
+    with pytest.raises(CandidateError, match="another number of tensors"):
+        record(OP, candidate(source), [(AT, CASE), (HIDDEN, CASE)], zygote)
+
+
 @pytest.mark.parametrize(
     ("views", "told"),
     [

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 import torch
 from pydantic import ValidationError
 
+from evaluator import unsaid
 from evaluator.compare import Errors, Mismatch, compare
 from evaluator.errors import CandidateError, LabError
 from evaluator.inputs import draw, flat
 from evaluator.interpret import wire
+from evaluator.interpret.wire import RULES
 from evaluator.isolate import BREAKS, CONTROL, Died, Isolate, works
 from evaluator.matrix import Point, describe, shown, tally
 from evaluator.meaningful import meaningful
@@ -25,6 +27,8 @@ JOB = "evaluator.interpret.job:main"
 CALLS, BYTES = 16, 1 << 26
 #: Seconds to start a job: importing torch and Triton where no zygote has done it.
 START = 20.0
+#: Characters of a reason: what a job sends may be forged, and go on for megabytes.
+LONGEST = 2000
 
 
 def check_interpreted(
@@ -188,6 +192,8 @@ def _faulty(op: OpSpec, point: Point, fault: wire.Fault, stage: Stage) -> Candid
     at, case = point
     public = shown(op, at)
     line = f"line {fault.line}: " if fault.line else ""
+    what = fault.what if public else unsaid.fault(fault.what, RULES)
     details = f": {fault.details}" if fault.details and public else ""
     where = describe(op, at, case)
-    return CandidateError(stage, f"{line}{fault.what}{details} {where}".strip(), public)
+    told = f"{line}{what}{details}"[:LONGEST]
+    return CandidateError(stage, f"{told} {where}".strip(), public)

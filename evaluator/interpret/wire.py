@@ -68,6 +68,15 @@ class Returned:
     dtype: str
 
 
+#: How a job says that a rule of the call was broken; names may follow.
+RULES = (
+    "gives other bits when it is called again with the same inputs",
+    "writes outside of input",
+    "writes to input",
+    "returns",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """What the candidate did wrong and on which of its lines (0: on none).

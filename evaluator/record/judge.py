@@ -14,6 +14,7 @@ from evaluator.inputs import Case, places
 from evaluator.isolate import BREAKS, CONTROL, Died, Isolate, works
 from evaluator.record.outputs import misplaced
 from evaluator.record.request import Answer, Asked, Failed, Placed, Point, dump_asked, load_answer
+from evaluator.unsaid import kind
 from kernel_library.candidate import Candidate
 from kernel_library.spec import OpSpec, Shape, Workload
 from kernel_library.tape import FREE_CALLS, Call, Recording, Tape
@@ -24,6 +25,8 @@ JOB = "evaluator.record.job:main"
 AUTOTUNE = "AUTOTUNE"
 #: A first compile takes about half a second, a large matmul several; a machine may be busy.
 SECONDS, SECONDS_A_POINT = 60.0, 5.0
+#: Characters of a reason: what a recorder sends may be forged, and go on for megabytes.
+LONGEST = 2000
 
 Request = tuple[Workload, Case]
 
@@ -33,11 +36,17 @@ def record(
 ) -> tuple[Recording, ...]:
     """A recording for each request, compiled for the architecture; no GPU and no data needed.
 
-    Raises CandidateError (stages `record`, `resources`) and LabError.
+    Raises CandidateError (stages `record`, `resources`) and LabError. What is raised at hidden
+    sizes keeps its message to itself.
     """
     answer = _ask(op, candidate, requests, isolate, arch)
-    if answer.failed:
+    public = [(at, case) for at, case in requests if at in op.workloads]
+    if answer.failed and len(public) == len(requests):
         raise _theirs(answer.failed)
+    if answer.failed:
+        if public:
+            record(op, candidate, public, isolate, arch)
+        raise _unsaid(answer.failed)
     if len(answer.tapes) != len(requests):
         raise CandidateError("record", "the recorder's answer was tampered with")
     binaries = _binaries(answer)
@@ -113,7 +122,12 @@ def _died(died: Died, seconds: float, isolate: Isolate) -> Exception:
 def _theirs(failed: Failed) -> CandidateError:
     stage: Stage = "resources" if failed.error == "OutOfResources" else "record"
     where = f"line {failed.line}: " if failed.line else ""
-    return CandidateError(stage, f"{where}{failed.error}: {failed.message}")
+    return CandidateError(stage, f"{where}{failed.error}: {failed.message}"[:LONGEST])
+
+
+def _unsaid(failed: Failed) -> CandidateError:
+    """The same where a size is hidden: its class and line."""
+    return _theirs(replace(failed, error=kind(failed.error), message="at a hidden size"))
 
 
 def _binaries(answer: Answer) -> dict[str, bytes]:
@@ -136,12 +150,13 @@ def _check(op: OpSpec, at: Workload, case: Case, tape: Tape) -> None:
     for step in tape.steps:
         if isinstance(step, Call) and not _may_call(step.op, op.allows):
             remedy = "launch a kernel for it, or have the problem allow it"
-            raise CandidateError(
-                "record", f"calls {step.op}, which this problem bars: {remedy}", public
-            )
+            called = step.op if public else "an op"
+            told = f"calls {called}, which this problem bars: {remedy}"
+            raise CandidateError("record", told[:LONGEST], public)
     wanted = _wanted(op, at)
     if len(tape.outputs) != len(wanted):
-        told = f"returns {len(tape.outputs)} tensors where the contract has {len(wanted)}"
+        count = str(len(tape.outputs)) if public else "another number of"
+        told = f"returns {count} tensors where the contract has {len(wanted)}"
         raise CandidateError("record", told, public)
     for view, (name, (shape, dtype)) in zip(tape.outputs, wanted.items(), strict=True):
         if view.shape != shape or view.dtype != dtype:
