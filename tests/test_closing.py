@@ -97,6 +97,7 @@ def test_a_closed_tape_has_no_fault():
         (tape_of(outputs=(replace(Y, dtype="complex64"),)), "dtype"),
         (tape_of(replace(CLONE, results=(replace(Y, buffer=7),))), "in no buffer"),
         (tape_of(CLONE, made=-1), "negative size"),
+        (tape_of(CLONE, made=1 << 63), "more memory than any device"),
     ],
 )
 def test_a_tape_that_reaches_outside_itself_is_refused(recording, told):

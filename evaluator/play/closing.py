@@ -15,6 +15,8 @@ from kernel_library.tape import Call, Descriptor, Launch, Pointer, Recording, Sc
 
 MOST_SHARED = 228 * 1024
 MOST_SCRATCH = 1 << 34
+#: More than any device has, and little enough that sums of it fit in 64 bits.
+MOST_BYTES = 1 << 44
 #: The driver's limits on a grid, x first.
 MOST_GRID = (2**31 - 1, 65535, 65535)
 
@@ -47,6 +49,8 @@ def _buffers(tape: Tape, inputs: Mapping[str, int]) -> Iterator[str]:
             yield "holds a buffer of negative size"
         if buffer.role == "input" and inputs.get(buffer.name) != buffer.bytes:
             yield f"was made for another input {buffer.name!r}"
+    if sum(buffer.bytes for buffer in tape.buffers) > MOST_BYTES:
+        yield "asks for more memory than any device has"
 
 
 def _launch(recording: Recording, launch: Launch) -> Iterator[str]:
