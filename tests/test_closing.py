@@ -9,7 +9,7 @@ from tapes import CLONE, IMAGE, NAME, Y, launch, tape_of
 
 from evaluator.errors import CandidateError
 from evaluator.play.closing import close, faults
-from evaluator.play.packing import number, pack
+from evaluator.play.packing import enough, number, pack
 from kernel_library.tape import Descriptor, Pointer, Recording, Scalar
 
 
@@ -49,6 +49,13 @@ def test_pointers_and_descriptors_are_packed_for_the_players_own_memory():
     assert pack(Pointer(0, 16), address, bytes) == (4112).to_bytes(8, "little")
     assert pack(Pointer(-1), address, bytes) == bytes(8)
     assert pack(described, address, lambda d, at: at.to_bytes(128, "little"))[:2] == b"\x40\x10"
+
+
+def test_a_kernel_that_takes_more_than_it_is_given_is_known():
+    numbers = [bytes(8), bytes(4), bytes(128)]
+    assert enough((8, 4, 128), numbers) and enough((8, 4), numbers)
+    assert not enough((8, 4, 128, 1), numbers)
+    assert not enough((8, 65, 128), numbers)
 
 
 def test_a_closed_tape_has_no_fault():

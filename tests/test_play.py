@@ -1,8 +1,10 @@
 """Tapes of aten calls alone, which a CPU can play, and what the judge makes of a player."""
 
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -72,6 +74,19 @@ def test_a_call_writes_its_result_where_the_tape_says(call, allows, wanted):
     result = y[:1] if "sum" in call.op else y
     prepare(call, [x], [result], allows)()
     assert result.tolist() == wanted[: len(result)]
+
+
+def test_a_kernels_parameters_are_asked_for_until_the_driver_knows_no_more(monkeypatch):
+    refused = SimpleNamespace(name="CUDA_ERROR_INVALID_VALUE")
+    known = [(0, 0, 8), (0, 8, 4), (0, 64, 128), (refused, 0, 0)]
+    stand_in = SimpleNamespace(
+        CUresult=SimpleNamespace(CUDA_SUCCESS=0), cuFuncGetParamInfo=lambda handle, i: known[i]
+    )
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", stand_in)
+    assert list(cuda._parameters(object())) == [8, 4, 128]
+    refused.name = "CUDA_ERROR_UNKNOWN"
+    with pytest.raises(cuda.CudaError):
+        list(cuda._parameters(object()))
 
 
 def test_a_write_beside_a_buffer_shows_in_its_guards():

@@ -6,13 +6,15 @@ Every function works in the context that is current; torch's own (after `torch.c
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from evaluator.errors import LabError
+from evaluator.play.packing import room
 from kernel_library.tape import Descriptor, Launch
 
 #: More dynamic shared memory than this has to be asked for, by function.
@@ -69,10 +71,11 @@ def call(name: str, *args: Any) -> Any:  # noqa: ANN401
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A kernel that is loaded and ready to launch."""
+    """A kernel that is loaded and ready to launch, and the bytes of each parameter it takes."""
 
     handle: Any
     module: Any
+    parameters: tuple[int, ...] = ()
 
 
 def load(image: bytes, launch: Launch) -> Function:
@@ -87,7 +90,19 @@ def load(image: bytes, launch: Launch) -> Function:
     if launch.num_ctas > PORTABLE_CTAS:
         name = attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
         call("cuFuncSetAttribute", handle, name, 1)
-    return Function(handle, module)
+    return Function(handle, module, tuple(_parameters(handle)))
+
+
+def _parameters(handle: Any) -> Iterator[int]:  # noqa: ANN401
+    """The bytes of each parameter; the driver tells the end of the list by refusing an index."""
+    for index in itertools.count():
+        try:
+            _, size = call("cuFuncGetParamInfo", handle, index)
+        except CudaError as error:
+            if error.code == "CUDA_ERROR_INVALID_VALUE":
+                return
+            raise
+        yield int(size)
 
 
 class Prepared:
@@ -95,8 +110,7 @@ class Prepared:
 
     def __init__(self, function: Function, launch: Launch, arguments: Sequence[bytes]) -> None:
         self.function, self.launch = function, launch
-        # CUtensorMap has to lie on 64 bytes; whatever suits it suits every number
-        sizes = [-(-len(argument) // 64) * 64 for argument in arguments]
+        sizes = [room(argument) for argument in arguments]
         self._room = ctypes.create_string_buffer(sum(sizes) + 64)
         at = -(-ctypes.addressof(self._room) // 64) * 64
         self._parameters = (ctypes.c_void_p * max(1, len(arguments)))()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kernel_library.tape import Argument, Descriptor, Pointer, Scalar
 
@@ -41,3 +41,19 @@ def number(scalar: Scalar) -> bytes:
         raise ValueError(f"no runtime argument has type {scalar.type!r}") from error
     except (struct.error, OverflowError) as error:
         raise ValueError(f"{scalar.value!r} is no {scalar.type}") from error
+
+
+def room(argument: bytes) -> int:
+    """The bytes that an argument is given: CUtensorMap has to lie on 64, which suits all others."""
+    return -(-len(argument) // 64) * 64
+
+
+def enough(parameters: Sequence[int], arguments: Sequence[bytes]) -> bool:
+    """Whether a kernel that takes parameters of these sizes reads nothing but its arguments.
+
+    The driver copies by the kernel's own list: a tape with fewer would have it read past them.
+    """
+    given = [room(argument) for argument in arguments]
+    return len(parameters) <= len(given) and all(
+        size <= most for size, most in zip(parameters, given, strict=False)
+    )

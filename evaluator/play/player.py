@@ -17,7 +17,7 @@ from evaluator.play import cuda
 from evaluator.play.calls import prepare
 from evaluator.play.closing import close
 from evaluator.play.memory import Arena, make, storage, view_of
-from evaluator.play.packing import pack
+from evaluator.play.packing import enough, pack
 from kernel_library.spec import OpSpec
 from kernel_library.tape import Call, Launch, Pointer, Recording, View
 
@@ -157,7 +157,10 @@ class Bound:
         for index in (scratch, scratch + 1):
             at = self.made.base + self.made.starts[index] if self.made.sizes[index] else 0
             arguments.append(at.to_bytes(8, "little"))
-        prepared = cuda.Prepared(self.player.function(launch), launch, arguments)
+        function = self.player.function(launch)
+        if not enough(function.parameters, arguments):
+            raise CandidateError("record", f"{launch.function} takes more than it is given")
+        prepared = cuda.Prepared(function, launch, arguments)
         return lambda stream: blamed(launch.function, lambda: prepared.run(stream))
 
     def _pack(self, launch: Launch, argument: object) -> bytes:
