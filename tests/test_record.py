@@ -10,6 +10,7 @@ from evaluator.errors import CandidateError
 from evaluator.inputs import Case
 from evaluator.isolate import Done
 from evaluator.record import record, variants
+from evaluator.record.image import fault
 from evaluator.record.outputs import misplaced
 from kernel_library.candidate import Candidate
 from kernel_library.spec import OpSpec, Tensor, grid
@@ -160,6 +161,15 @@ def test_an_output_in_no_buffer_is_a_forgery(zygote):
 
     with pytest.raises(CandidateError, match="tampered"):
         record(OP, candidate(launchers.PLAIN), [(AT, CASE)], forging)
+
+
+def test_a_binary_is_a_cubin_without_variables_of_its_own(zygote):
+    (binary,) = taped(zygote, launchers.PLAIN).binaries.values()
+    assert fault(binary) is None
+    assert fault(b".version 8.0") == "is no cubin"
+    unnumbered = binary[:60] + bytes(2) + binary[62:]
+    for short in (b"\x7fELF", binary[:100], unnumbered):
+        assert fault(short) == "is no whole cubin"
 
 
 HIDDEN = replace(AT, dims={"M": 7, "N": 61})

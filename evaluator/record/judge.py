@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from evaluator.errors import CandidateError, LabError
 from evaluator.inputs import Case, places
 from evaluator.isolate import BREAKS, CONTROL, Died, Isolate, works
+from evaluator.record.image import fault
 from evaluator.record.outputs import misplaced
 from evaluator.record.request import Answer, Asked, Failed, Placed, Point, dump_asked, load_answer
 from evaluator.unsaid import kind
@@ -139,6 +140,9 @@ def _binaries(answer: Answer) -> dict[str, bytes]:
     honest = all(sha256(body).hexdigest() == digest for digest, body in binaries.items())
     if not honest or not used <= binaries.keys():
         raise CandidateError("record", "the recorder's answer was tampered with")
+    for binary in binaries.values():
+        if (told := fault(binary)) is not None:
+            raise CandidateError("record", f"a kernel {told}")
     return binaries
 
 
