@@ -21,7 +21,7 @@ import torch
 import triton
 
 from evaluator import matrix, screen
-from evaluator.deep.points import beyond, ragged, real
+from evaluator.deep.points import bent, beyond, ragged, real
 from evaluator.deep.running import sanitize
 from evaluator.deep.stage import Bench, Points, look
 from evaluator.evaluate import Lab, Recordings, Timed
@@ -50,7 +50,8 @@ PLAYER = ("torch", "triton", "evaluator.play.job")
 MOST_PLAYERS, MEMORY_EACH = 16, 6 << 30
 NOT_DEEP = (
     "without a GPU, not looked into: accesses outside buffers, races, reads of unwritten memory,"
-    " repeats at real sizes, launches without an effect, offsets beyond 2^31 elements"
+    " repeats and bent values at real sizes, launches without an effect,"
+    " offsets beyond 2^31 elements"
 )
 #: Candidates whose recordings are kept between their stages: as many as are judged at a time.
 REMEMBERED = 32
@@ -190,6 +191,7 @@ def replayed_lab(rooms: Rooms, device: Device, pace: Pace, secret: int | None = 
             real=real(op, secret),
             matrix=[smoke, *_points(op, candidate, secret, REPLAYED)],
             beyond=beyond(op, secret),
+            bent=bent(op, secret),
         )
         with rooms.seats:
             return look(op, candidate, points, Bench(taken, rooms.player, sanitize, rooms.turns))

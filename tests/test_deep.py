@@ -15,11 +15,11 @@ from test_sanitizer import NONE, ONE, RACE, READ, UNREAD, request_of
 import seeds
 from evaluator.deep import job
 from evaluator.deep.looks import has_effect, launched, pairs, repeat, without
-from evaluator.deep.points import beyond, ragged, real
+from evaluator.deep.points import bent, beyond, ragged, real
 from evaluator.deep.running import Log
 from evaluator.deep.sanitizer import TOOLS
 from evaluator.deep.stage import DOUBTFUL, Bench, Points, look
-from evaluator.errors import CandidateError, LabError
+from evaluator.errors import CandidateError, LabError, ProblemError
 from evaluator.inputs import LAYOUTS, WIDE, Case, place, places
 from evaluator.isolate import Died, Done
 from evaluator.labs import DEFAULT_ARCH, NOT_DEEP
@@ -30,6 +30,7 @@ from evaluator.play.wire import Reply, Take
 from evaluator.record import record
 from evaluator.redteam import trials
 from evaluator.turns import Turns
+from evaluator.values import VALUES
 from kernel_library.recipe import Offsets
 from kernel_library.spec import OpSpec, Tensor, Workload
 from kernel_library.tape import Call, Scalar
@@ -241,18 +242,57 @@ def bench(tmp_path, replies=(), logs=(), take=None, asked=None) -> Bench:
     return Bench(lambda op, c, points: (op, [taken for _ in points]), player, tool, Turns(tmp_path))
 
 
+BENT = replace(CASE, values="large")
+ZERO = Call("aten.zero_.default", ({"view": 0},), {}, (Y,), ())
+
+
+def test_bent_values_are_held_against_the_truth(tmp_path):
+    def asked(*steps):
+        takes = [Take(AT, BENT, tape_of(*steps))]
+        return job.check_bent(takes, Players(plain_op(), CPU), Turns(tmp_path), lambda n: None)
+
+    assert asked(CLONE).checked[0].cases == 1
+    with pytest.raises(CandidateError, match="off by"):
+        asked(ZERO)
+
+
+@pytest.mark.parametrize("cause", [torch.OutOfMemoryError("full"), ValueError("other")])
+def test_what_float64_has_no_room_for_is_told_and_nothing_else_is(monkeypatch, tmp_path, cause):
+    def check(take, player):
+        raise ProblemError("cannot be run") from cause
+
+    monkeypatch.setattr(job, "check", check)
+    takes, players = [Take(AT, BENT, tape_of(CLONE))], Players(plain_op(), CPU)
+    if isinstance(cause, ValueError):
+        with pytest.raises(ProblemError):
+            job.check_bent(takes, players, Turns(tmp_path), lambda n: None)
+    else:
+        reply = job.check_bent(takes, players, Turns(tmp_path), lambda n: None)
+        assert reply == Reply(notes=(job.NO_ROOM,))
+
+
+def test_each_class_of_values_meets_some_measured_size():
+    (unit,) = [u for u in discover(seeds) if u.op.name == "softmax"]
+    points = bent(unit.op, 7)
+    assert [case.values for _, case in points] == list(VALUES[1:])
+    assert {at.role for at, _ in points} == {"measure"} and points != bent(unit.op, 8)
+    assert bent(plain_op(), 7) == []
+
+
 POINT = (AT, CASE)
-POINTS = Points([POINT], POINT, [POINT], POINT)
+POINTS = Points([POINT], POINT, [POINT], POINT, [POINT])
 
 
 def test_all_that_was_looked_into_is_told(tmp_path):
     asked = []
     notes = look(plain_op(), None, POINTS, bench(tmp_path, asked=asked))
-    assert asked[:3] == ["repeats", "effects", "wide"] and sorted(asked[3:]) == sorted(TOOLS)
+    assert asked[:4] == ["repeats", "effects", "wide", "bent"]
+    assert sorted(asked[4:]) == sorted(TOOLS)
     assert notes == (
         f"30 runs in a fresh process at {AT} equal to the bit",
         "each of 1 kernels left out in turn: the outputs show it",
         "an input that spans more than 2^31 elements by its strides",
+        "1 classes of bent values at measured sizes",
         "compute-sanitizer memcheck, racecheck, initcheck, synccheck on 1 small sizes",
     )
 
@@ -260,10 +300,11 @@ def test_all_that_was_looked_into_is_told(tmp_path):
 def test_what_could_not_be_looked_into_is_told_with_its_reason(tmp_path):
     gone = {tool: Log(why="compute-sanitizer is not installed here") for tool in TOOLS}
     logs = gone | {"memcheck": Log(NONE), "synccheck": Log(why="synccheck took too long")}
-    points = replace(POINTS, beyond=None)
+    points = replace(POINTS, beyond=None, bent=[])
     told = look(plain_op(), None, points, bench(tmp_path, logs=logs.items()))[2:]
     assert "no input has an axis to spread" in told[0]
-    assert told[1:] == (
+    assert "no input can be bent" in told[1]
+    assert told[2:] == (
         "compute-sanitizer memcheck on 1 small sizes",
         "compute-sanitizer is not installed here: not looked into:"
         " races on shared memory, reads of unwritten memory",
@@ -271,6 +312,8 @@ def test_what_could_not_be_looked_into_is_told_with_its_reason(tmp_path):
     )
     full = bench(tmp_path, replies={"wide": Reply(notes=(job.NO_ROOM,))}.items())
     assert "no room for it now" in look(plain_op(), None, POINTS, full)[2]
+    full = bench(tmp_path, replies={"bent": Reply(notes=(job.NO_ROOM,))}.items())
+    assert "not all tried" in look(plain_op(), None, POINTS, full)[3]
 
 
 @pytest.mark.parametrize(
@@ -329,7 +372,7 @@ def test_a_judge_without_a_gpu_says_what_it_leaves_out(judge):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
-@pytest.mark.parametrize("asked", [job.repeats, job.effects, job.wide])
+@pytest.mark.parametrize("asked", [job.repeats, job.effects, job.wide, job.bent])
 def test_without_a_gpu_the_jobs_say_so(asked, tmp_path):
     request = replace(request_of(), turns=str(tmp_path))
     reply = wire.load_reply(asked(wire.dump_request(request)))

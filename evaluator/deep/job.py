@@ -7,13 +7,16 @@ from pathlib import Path
 
 import torch
 
+from evaluator.compare import Errors
 from evaluator.deep.looks import has_effect, repeat
+from evaluator.errors import ProblemError
 from evaluator.inputs import WIDE
 from evaluator.matrix import tally
 from evaluator.play.check import Players, check
 from evaluator.play.job import Progress, answered, gpu
 from evaluator.play.wire import Reply, Request, Take
 from evaluator.turns import Turns
+from kernel_library.spec import Workload
 
 #: What a note in a reply means.
 EFFECT, NO_ROOM = "has an effect", "no room"
@@ -36,6 +39,11 @@ def effects(raw: bytes) -> bytes:
 def wide(raw: bytes) -> bytes:
     """Check takes whose inputs are larger than what one check may usually hold."""
     return _looked(raw, check_wide)
+
+
+def bent(raw: bytes) -> bytes:
+    """Check takes of bent values at sizes that are else met with plain ones."""
+    return _looked(raw, check_bent)
 
 
 def _looked(raw: bytes, look: Look) -> bytes:
@@ -82,6 +90,22 @@ def check_wide(takes: Sequence[Take], players: Players, turns: Turns, at: Progre
             errors = check(take, players.of(take))
             found += [(take.at, errors)] if errors is not None else []
         return Reply(checked=tally(players.op, found))
+
+
+def check_bent(takes: Sequence[Take], players: Players, turns: Turns, at: Progress) -> Reply:
+    """What was checked; with the note `NO_ROOM` up to where float64 no longer fits."""
+    found: list[tuple[Workload, Errors]] = []
+    for number, take in enumerate(takes):
+        at(number)
+        try:
+            with turns.shared():
+                errors = check(take, players.of(take))
+        except ProblemError as error:
+            if not isinstance(error.__cause__, torch.OutOfMemoryError):
+                raise
+            return Reply(checked=tally(players.op, found), notes=(NO_ROOM,))
+        found += [(take.at, errors)] if errors is not None else []
+    return Reply(checked=tally(players.op, found))
 
 
 def needed_bytes(takes: Sequence[Take]) -> int:

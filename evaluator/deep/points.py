@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 from math import prod
 from random import Random
 
-from evaluator.inputs import Case, place, size_of, spreadable
+from evaluator.inputs import Case, bendable, place, size_of, spreadable
 from evaluator.matrix import Point, is_public
+from evaluator.values import VALUES
 from kernel_library.recipe import Offsets
 from kernel_library.spec import ITEMSIZE, OpSpec, Workload
 
@@ -30,6 +32,21 @@ def real(op: OpSpec, secret: int) -> Point:
     measured = [at for at in op.workloads if at.role == "measure"]
     by_size = sorted(measured or op.workloads, key=lambda at: size_of(op, at))
     return by_size[0 if measured else -1], Case(Random(f"deep {secret}").getrandbits(38))
+
+
+def bent(op: OpSpec, secret: int) -> list[Point]:
+    """Each class of values once, spread over the measured workloads.
+
+    A launcher knows those sizes by heart, and could take a short cut there that plain values bear.
+    None where no input can be bent.
+    """
+    random = Random(f"bent {secret}")
+    able = [at for at in op.workloads if at.role == "measure" and bendable(op, at)]
+    random.shuffle(able)
+    return [
+        (at, Case(random.getrandbits(38), values=values, on=on))
+        for on, (values, at) in enumerate(zip(VALUES[1:], cycle(able), strict=False))
+    ]
 
 
 def beyond(op: OpSpec, secret: int) -> Point | None:

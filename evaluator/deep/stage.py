@@ -32,12 +32,14 @@ WIDE_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Where to look: for the sanitizer, for repeats, for effects, and beyond 32 bits."""
+    """Where to look: for the sanitizer, for repeats, for effects, beyond 32 bits, and at
+    measured sizes with bent values."""
 
     small: Sequence[Point]
     real: Point
     matrix: Sequence[Point]
     beyond: Point | None
+    bent: Sequence[Point] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ def look(op: OpSpec, candidate: Candidate, points: Points, bench: Bench) -> tupl
             _repeated(op, candidate, points.real, bench),
             _effects(op, candidate, [*points.matrix, points.real], bench),
             _beyond(op, candidate, points.beyond, bench),
+            _bent(op, candidate, points.bent, bench),
             *_sanitized(op, candidate, points.small, bench),
         )
 
@@ -105,6 +108,17 @@ def _beyond(op: OpSpec, candidate: Candidate, point: Point | None, bench: Bench)
     if NO_ROOM in reply.notes:
         return f"{told}: not tried, for the device has no room for it now"
     return told
+
+
+def _bent(op: OpSpec, candidate: Candidate, points: Sequence[Point], bench: Bench) -> str:
+    told = "bent values at measured sizes"
+    if not points:
+        return f"{told}: not tried, for no input can be bent or no size is measured"
+    whole, takes = bench.takes(op, candidate, points)
+    reply = _ask(whole, takes, bench, "bent", WIDE_S + CHECK_S * len(takes))
+    if NO_ROOM in reply.notes:
+        return f"{told}: not all tried, for float64 has no room there"
+    return f"{len(takes)} classes of {told}"
 
 
 def _sanitized(
