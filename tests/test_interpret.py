@@ -217,7 +217,7 @@ def f(x):
         (("_row[(M,)]", "_row[(M - 1,)]"), "never written"),
         (("    return y", "    return y.double()"), "float64, not float32"),
         (("    return y", "    return y[:, :-1]"), "wrong shape"),
-        (("    return y", "    return y, y"), "returned 2 outputs, 1 output wanted"),
+        (("    return y", "    return y, y"), "returned more outputs, 1 output wanted"),
         (("    return y", "    return [1.0]"), "no plain tensor"),
         (("return y", "return y.as_subclass(type('T', (torch.Tensor,), {}))"), "a T that"),
         (("    return y", "    x.zero_()\n    return y"), "writes to input 'x', which"),
