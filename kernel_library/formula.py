@@ -89,4 +89,5 @@ def _number(node: ast.expr, names: Mapping[str, Any]) -> Any:
     value = _value(node, names)
     if value is None or isinstance(value, str | tuple | list):
         raise FormulaError(f"not a number: {ast.unparse(node)!r}")
-    return value
+    # torch 2.11 multiplies no symbol by a truth value
+    return int(value) if isinstance(value, bool) else value
