@@ -64,10 +64,9 @@ def _write(path: Path, device: Device, rows: Sequence[Row]) -> None:
     """Put this device's table in the file, beside those of others."""
     from worker.tuning import table
 
-    names = ("driver", "torch", "triton", "ptxas")
     provenance = {
         "date": datetime.now(UTC).date().isoformat(),
-        **{name: device.versions[name] for name in names if name in device.versions},
+        **device.software,
         "command": "kernelwright tune",
     }
     known = json.loads(path.read_text()) if path.exists() else {}

@@ -11,6 +11,9 @@ from kernel_library.spec import Cost
 
 #: A difference below this is a tie on any machine.
 LEAST_MARGIN = 0.01
+#: What a time and a verdict depend on beside the device; not what was measured of it, which differs
+#: a little each time.
+SOFTWARE = ("driver", "torch", "triton", "ptxas")
 Bound = Literal["memory", "matmul", "vector", "launch"]
 
 
@@ -51,6 +54,11 @@ class Device:
     datasheet: Ceilings
     versions: Mapping[str, str] = field(default_factory=dict)
     noise: Mapping[float, float] = field(default_factory=dict)
+
+    @property
+    def software(self) -> dict[str, str]:
+        """The versions of what stands between a source text and a time, where they are known."""
+        return {name: self.versions[name] for name in SOFTWARE if name in self.versions}
 
     def margin(self, time_us: float) -> float:
         """The share by which two times of about this length must differ to be different here.

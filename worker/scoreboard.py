@@ -71,7 +71,7 @@ _board = TypeAdapter(Board)
 
 def read(path: Path, device: Device) -> Board:
     """What was kept of this device as it is now; an empty board where it is another's or none."""
-    empty = Board(device.name, _versions(device))
+    empty = Board(device.name, device.software)
     try:
         board = _board.validate_json(path.read_text())
     except (FileNotFoundError, ValidationError):
@@ -197,9 +197,3 @@ def _margins(device: Device) -> str:
     """The share that counts as no difference, by the length of a kernel."""
     told = [f"{device.margin(us):.1%} at {us:.0f} µs" for us in device.noise]
     return ", ".join(told) or f"{LEAST_MARGIN:.0%}"
-
-
-def _versions(device: Device) -> dict[str, str]:
-    """What a time depends on; not what was measured, which differs a little each time."""
-    known = ("driver", "torch", "triton", "ptxas")
-    return {name: device.versions[name] for name in known if name in device.versions}

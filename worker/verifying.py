@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kernel_library.candidate import Candidate
+from kernel_library.device import SOFTWARE
 from kernel_library.spec import OpSpec
 from kernel_library.store import Store
 from kernel_library.store.views import KernelView
 from kernel_library.verdict import Record, Verdict
 
-#: What a verdict depends on beside the kernel: another of these asks for another verdict.
-VERSIONS = ("torch", "triton", "ptxas", "driver")
 Confirm = Callable[[OpSpec, Candidate], Verdict]
 Outcome = Literal["holds", "quarantined", "current", "not judged"]
 
@@ -66,7 +65,7 @@ def reason(kernel: KernelView, here: Record) -> str:
         return f"it was {then.evidence} on {then.device or 'no GPU'}"
     changed = [
         f"{name} {then.versions.get(name, '?')}, now {here.versions.get(name, '?')}"
-        for name in VERSIONS
+        for name in SOFTWARE
         if then.versions.get(name) != here.versions.get(name)
     ]
     return "; ".join(changed)
