@@ -10,6 +10,7 @@ import os
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -53,13 +54,18 @@ NOT_DEEP = (
     " repeats and bent values at real sizes, launches without an effect,"
     " offsets beyond 2^31 elements"
 )
+#: Points that one recorder compiles for: to wait for more takes longer than to start another.
+TOGETHER = 8
 #: Candidates whose recordings are kept between their stages: as many as are judged at a time.
 REMEMBERED = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Rooms:
-    """The processes of one judge: for strangers' Python, for its interpreter, for the GPU."""
+    """The processes of one judge: for strangers' Python, for its interpreter, for the GPU.
+
+    `seats` bounds the players at a time, `desks` the recorders: they compile, a core each.
+    """
 
     recorder: Isolate
     interpreter: Isolate
@@ -68,6 +74,7 @@ class Rooms:
     turns: Turns
     confinement: tuple[Mechanism, ...] = ()
     seats: BoundedSemaphore = field(default_factory=lambda: BoundedSemaphore(players()))
+    desks: BoundedSemaphore = field(default_factory=lambda: BoundedSemaphore(os.cpu_count() or 1))
 
 
 def players(cores: int | None = None, memory: int | None = None) -> int:
@@ -99,8 +106,8 @@ def open_rooms(turns: Path | None = None) -> Iterator[Rooms]:
 class Tapes:
     """Recordings of the last candidates: each point once, all that are missing at once."""
 
-    def __init__(self, isolate: Isolate, arch: int) -> None:
-        self._isolate, self._arch = isolate, arch
+    def __init__(self, rooms: Rooms, arch: int) -> None:
+        self._isolate, self._desks, self._arch = rooms.recorder, rooms.desks, arch
         self._known: OrderedDict[str, dict[str, Recording]] = OrderedDict()
         self._lock = Lock()
 
@@ -108,9 +115,17 @@ class Tapes:
         """A recording for each point, in order."""
         known = self._of(candidate.digest)
         missing = {_key(p): p for p in points if _key(p) not in known}
-        if missing:
-            made = record(op, candidate, list(missing.values()), self._isolate, self._arch)
-            known.update(zip(missing, made, strict=True))
+        # what fails at a public size may be told, so those come first
+        first = sorted(missing.values(), key=lambda p: not matrix.is_public(op, p[0]))
+        parts = [first[i : i + TOGETHER] for i in range(0, len(first), TOGETHER)]
+
+        def made(part: Sequence[Point]) -> Recordings:
+            with self._desks:
+                return record(op, candidate, part, self._isolate, self._arch)
+
+        with ThreadPoolExecutor(max(1, len(parts))) as pool:
+            for part, recordings in zip(parts, pool.map(made, parts), strict=True):
+                known.update(zip(map(_key, part), recordings, strict=True))
         return tuple(known[_key(p)] for p in points)
 
     def _of(self, digest: str) -> dict[str, Recording]:
@@ -151,7 +166,7 @@ def _with_graphs(op: OpSpec, graphs: Mapping[str, Graph]) -> OpSpec:
 def interpreted_lab(rooms: Rooms, secret: int | None = None) -> Lab:
     """A lab without a GPU: right or not on small data, compiled for sm_90, and no times."""
     secret = secrets.randbits(62) if secret is None else secret
-    graphs, tapes = Graphs(rooms.recorder), Tapes(rooms.recorder, DEFAULT_ARCH)
+    graphs, tapes = Graphs(rooms.recorder), Tapes(rooms, DEFAULT_ARCH)
 
     def run(op: OpSpec, candidate: Candidate, points: Sequence[Point]) -> tuple[Checked, ...]:
         whole = graphs(op, [at for at, _ in points])
@@ -171,7 +186,7 @@ def replayed_lab(rooms: Rooms, device: Device, pace: Pace, secret: int | None = 
     has the GPU to itself.
     """
     secret = secrets.randbits(62) if secret is None else secret
-    graphs, tapes = Graphs(rooms.recorder), Tapes(rooms.recorder, device.target.arch)
+    graphs, tapes = Graphs(rooms.recorder), Tapes(rooms, device.target.arch)
 
     def run(op: OpSpec, candidate: Candidate, points: Sequence[Point]) -> tuple[Checked, ...]:
         whole, takes = taken(op, candidate, points)

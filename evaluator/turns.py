@@ -43,6 +43,16 @@ class Turns:
             yield
 
     @contextmanager
+    def starting(self) -> Iterator[None]:
+        """A shared turn for whoever makes a context: one at a time, as a driver makes them.
+
+        Sixteen that begin together would each hold a turn for as long as all of them take (2.8 s on
+        an H200, where one takes 0.2), and every measurement would wait for that.
+        """
+        with _locked(self.folder / "start.lock", fcntl.LOCK_EX), self.shared():
+            yield
+
+    @contextmanager
     def _turn(self, kind: int) -> Iterator[None]:
         with ExitStack() as held:
             with _locked(self.folder / "gate.lock", fcntl.LOCK_EX):

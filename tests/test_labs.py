@@ -5,11 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from tapes import AT, op_of
+from tapes import AT, CASE, op_of
 
 from evaluator.intake.wire import Ask, Exported, Exports, Meta, ask_json, reply_json
 from evaluator.isolate import Done
-from evaluator.labs import Graphs, players
+from evaluator.labs import TOGETHER, Graphs, Rooms, Tapes, players
+from evaluator.turns import Turns
+from kernel_library.candidate import Candidate
 from kernel_library.spec import Reference
 
 (COPY,) = op_of().reference.graphs.values()
@@ -58,3 +60,20 @@ def test_two_candidates_export_side_by_side():
 )
 def test_as_many_play_as_there_are_cores_and_memory_for(cores, gigabytes, wanted):
     assert players(cores, gigabytes << 30) == wanted
+
+
+def test_points_are_compiled_for_in_parts_side_by_side_the_public_ones_first(monkeypatch, tmp_path):
+    asked, both = [], threading.Barrier(2, timeout=20)
+
+    def record(op, candidate, points, isolate, arch):
+        asked.append([at.dims["N"] for at, _ in points])
+        both.wait()
+        return tuple(f"{at}" for at, _ in points)
+
+    monkeypatch.setattr("evaluator.labs.record", record)
+    rooms = Rooms(None, None, None, "none", Turns(tmp_path), desks=threading.BoundedSemaphore(2))
+    hidden = [(at(n), CASE) for n in range(100, 100 + TOGETHER)]
+    points = [*hidden, (AT, CASE)]
+    made = Tapes(rooms, 90)(OP, Candidate("double", "", "entry"), points)
+    assert made == tuple(f"{at}" for at, _ in points)
+    assert sorted(asked) == [[AT.dims["N"], *range(100, 99 + TOGETHER)], [99 + TOGETHER]]

@@ -17,7 +17,7 @@ from evaluator.play import cuda, wire
 from evaluator.play.calls import prepare, resolve
 from evaluator.play.check import Players, check
 from evaluator.play.judge import check_replayed
-from evaluator.play.memory import GUARD, PATTERN, Arena, make
+from evaluator.play.memory import GUARD, POISONS, Arena, make
 from evaluator.play.wire import Reply, Request, Take
 from evaluator.turns import Turns
 from kernel_library.spec import OpSpec
@@ -89,20 +89,22 @@ def test_a_kernels_parameters_are_asked_for_until_the_driver_knows_no_more(monke
         list(cuda._parameters(object()))
 
 
-def test_a_write_beside_a_buffer_shows_in_its_guards():
-    arena = Arena([10, 0, 700], CPU)
+@pytest.mark.parametrize("poison", [0, 1])
+def test_a_write_beside_a_buffer_shows_in_its_guards(poison):
+    arena = Arena([10, 0, 700], CPU, poison)
     arena.poison(0)
     assert arena.is_intact() and bool((arena.bytes(2) == 0xFF).all())
+    assert arena.memory[0] == POISONS[poison]
     for at in (0, arena.starts[0] - 1, arena.starts[0] + 10, len(arena.memory) - 1):
         arena.memory[at] = 0
         assert not arena.is_intact()
-        arena.memory[at] = PATTERN
+        arena.memory[at] = POISONS[poison]
     assert arena.is_intact() and arena.starts[0] == GUARD
 
 
 @pytest.mark.parametrize(("asked", "whose"), [(700, CandidateError), (300, LabError)])
 def test_who_asks_for_most_of_the_device_is_at_fault_if_it_is_not_there(monkeypatch, asked, whose):
-    def full(sizes, device):
+    def full(sizes, device, poison):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 1000))

@@ -61,6 +61,14 @@ def test_fills_copies_and_launches_keep_their_order(zygote):
     assert names == ["aten.zeros.default", "aten.copy_.default", "double", "double"]
 
 
+def test_a_reshape_that_copies_is_a_copy_and_a_view(zygote):
+    source = launchers.PLAIN.replace("double[", "x = x.reshape(-1)\n    double[")
+    recording = taped(zygote, source, replace(CASE, layout="transposed"))
+    copied, launch = recording.tape.steps
+    assert copied.op == "aten.clone.default"
+    assert launch.arguments[0] == Pointer(copied.results[0].buffer)
+
+
 def test_a_host_descriptor_is_kept_as_what_the_driver_must_encode(zygote):
     (launch,) = taped(zygote, launchers.HOST_DESCRIPTOR).tape.launches
     described = launch.arguments[0]

@@ -36,6 +36,23 @@ def test_a_measurement_is_never_beside_anything_and_checks_are_beside_each_other
     assert len(seen) == 60
 
 
+def test_contexts_are_made_one_at_a_time_beside_checks(tmp_path: Path):
+    turns, lock, now, most = Turns(tmp_path), threading.Lock(), [0], [0]
+
+    def start(_: int) -> None:
+        with turns.starting():
+            with lock:
+                now[0] += 1
+                most[0] = max(most[0], now[0])
+            time.sleep(0.005)
+            with lock:
+                now[0] -= 1
+
+    with turns.shared(), ThreadPoolExecutor(6) as pool:
+        list(pool.map(start, range(12)))
+    assert most == [1]
+
+
 def test_a_measurement_that_waits_is_not_starved_by_checks(tmp_path: Path):
     turns, done = Turns(tmp_path), []
     stop = threading.Event()

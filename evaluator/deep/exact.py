@@ -16,7 +16,7 @@ from evaluator.play.memory import Arena
 class Exact(Arena):
     """Buffers that touch nothing else: as long as asked, if torch's caching is off."""
 
-    def __init__(self, sizes: Sequence[int], device: torch.device) -> None:
+    def __init__(self, sizes: Sequence[int], device: torch.device, poison: int = 0) -> None:
         self.sizes = tuple(sizes)
         self._parts = [torch.empty(size, dtype=torch.uint8, device=device) for size in sizes]
         self.starts = [part.data_ptr() for part in self._parts]

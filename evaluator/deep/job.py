@@ -49,7 +49,7 @@ def bent(raw: bytes) -> bytes:
 def _looked(raw: bytes, look: Look) -> bytes:
     def on_gpu(request: Request, at: Progress) -> Reply:
         turns = Turns(Path(request.turns))
-        with turns.shared():
+        with turns.starting():
             players = Players(request.op, gpu())
         return look(request.takes(), players, turns, at)
 

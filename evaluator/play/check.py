@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import torch
 
 from evaluator.compare import Errors, Mismatch, compare
 from evaluator.errors import CandidateError
-from evaluator.inputs import Case, draw, flat
+from evaluator.inputs import Case, draw, flat, size_of
 from evaluator.interpret.judge import labels
 from evaluator.meaningful import meaningful
 from evaluator.picked import Answers, answers
@@ -19,6 +21,12 @@ from evaluator.values import INFINITE
 from kernel_library.spec import OpSpec, Workload
 
 Outputs = tuple[torch.Tensor, ...]
+#: A turn at the GPU, where others wait for theirs.
+Turn = Callable[[], AbstractContextManager[None]]
+HOST = torch.device("cpu")
+#: The largest tensor up to which a core of the host's compares about as fast as many that share a
+#: GPU, each of whose small kernels waits for a slice of its time.
+HOST_ELEMENTS = 1 << 20
 
 
 class Players:
@@ -36,31 +44,55 @@ class Players:
         return self._known[digest]
 
 
-def check(take: Take, player: Player) -> Errors | None:
+def check(take: Take, player: Player, turn: Turn = nullcontext) -> Errors | None:
     """The errors of one take's answer; None where bent values leave no answer to compare with.
 
-    Raises `CandidateError` if it is wrong in any way.
+    Holds a `turn` at the GPU while that works: for small takes, as long as the candidate runs.
+    Raises `CandidateError` if the answer is wrong in any way.
     """
+    if on_host(player.op, take.at):
+        return _check(take, player, HOST, turn)
+    with turn():
+        return _check(take, player, player.device, nullcontext)
+
+
+def on_host(op: OpSpec, at: Workload) -> bool:
+    """Whether answers are made and compared by a core of the host's: they are many, the GPU is one.
+
+    A matrix product stays on the GPU, for torch's own error there is the yardstick.
+    """
+    return op.matmul_flops == "0" and size_of(op, at) <= HOST_ELEMENTS
+
+
+def _check(take: Take, player: Player, where: torch.device, turn: Turn) -> Errors | None:
     case = take.case
-    got = play_once(take, player)
+    got = play_once(take, player, where, turn)
     if case.repeat:
-        _same_again(got, play_once(_other_poison(take), player))
-    wanted = wanted_at(player.op, take.at, case, player.device)
+        _same_again(got, play_once(_other_poison(take), player, where, turn))
+    wanted = wanted_at(player.op, take.at, case, where)
     bent = case.values != "recipe"
     if bent and not meaningful(wanted, player.op.tolerance, case.values in INFINITE):
         return None
     return judged(player.op, take, got, wanted)
 
 
-def play_once(take: Take, player: Player) -> Outputs:
-    """The outputs of one call on inputs drawn for it, after a look at what else it touched."""
-    case, op = take.case, player.op
-    bound = player.bind(draw(op, take.at, case, player.device), case.poison)
-    bound.play()
-    finish(kernels(player), player.device)
+def play_once(
+    take: Take, player: Player, where: torch.device | None = None, turn: Turn = nullcontext
+) -> Outputs:
+    """The outputs of one call on inputs drawn for it, after a look at what else it touched.
+
+    The look is taken, and the outputs lie, at `where`: on the player's device if that is not said.
+    """
+    case, op, where = take.case, player.op, where or player.device
+    inputs = draw(op, take.at, case, where)
+    with turn():
+        bound = player.bind(inputs, case.poison)
+        bound.play()
+        finish(kernels(player), player.device)
+        bound.bring(where)
     got = tuple(tensor.clone() for tensor in bound.outputs())
     # drawn a second time: device code has never seen these, so they are as the judge meant them
-    bound.check(draw(op, take.at, case, player.device))
+    bound.check(draw(op, take.at, case, where))
     return got
 
 

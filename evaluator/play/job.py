@@ -52,7 +52,7 @@ def answered(raw: bytes, do: Callable[[Request, Progress], Reply]) -> bytes:
 
 def _do(request: Request, at: Progress) -> Reply:
     turns = Turns(Path(request.turns))
-    with turns.shared():
+    with turns.starting():
         device = gpu()
     takes, players = request.takes(), Players(request.op, device)
     if request.mode == "time":
@@ -60,8 +60,7 @@ def _do(request: Request, at: Progress) -> Reply:
     found: list[tuple[Workload, Errors]] = []
     for number, take in enumerate(takes):
         at(number)
-        with turns.shared():
-            errors = check(take, players.of(take))
+        errors = check(take, players.of(take), turns.shared)
         if errors is not None:
             found.append((take.at, errors))
     return Reply(checked=tally(request.op, found))

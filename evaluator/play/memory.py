@@ -1,4 +1,4 @@
-"""Memory that shows what a kernel did to it: poison inside, a known pattern around."""
+"""Memory that shows what a kernel did to it: poison inside, and around."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from kernel_library.tape import View
 
 #: Bytes on each side of a buffer that no kernel may touch: a row of 16k floats beyond its end.
 GUARD = 64 * 1024
-#: What the guards hold.
-PATTERN = 0xA5
 #: Where buffers begin: what CUDA's own allocator gives, and more than TMA asks for.
 ALIGN = 512
-#: What unwritten memory shows, byte by byte: NaN in every floating dtype, then large but finite
-#: (1.3e36 in float32 and bfloat16), for a maximum or a comparison that swallows NaN.
+#: What unwritten memory and guards show, byte by byte: NaN in every floating dtype, then large but
+#: finite (1.3e36 in float32 and bfloat16), for a maximum or a comparison that swallows NaN.
 POISONS = (0xFF, 0x7B)
 
 
@@ -27,12 +25,13 @@ class Arena:
     A write that jumps over a guard lands in another buffer of the same call, or in another guard.
     """
 
-    def __init__(self, sizes: Sequence[int], device: torch.device) -> None:
+    def __init__(self, sizes: Sequence[int], device: torch.device, poison: int = 0) -> None:
         self.sizes, self.starts, top = tuple(sizes), [], GUARD
+        self._around = POISONS[poison % len(POISONS)]
         for size in sizes:
             self.starts.append(top)
             top += -(-size // ALIGN) * ALIGN + GUARD
-        self.memory = torch.full((top,), PATTERN, dtype=torch.uint8, device=device)
+        self.memory = torch.full((top,), self._around, dtype=torch.uint8, device=device)
 
     @property
     def base(self) -> int:
@@ -73,7 +72,7 @@ class Arena:
         gaps = [
             self.memory[a:b] for a, b in zip(ends, [*self.starts, len(self.memory)], strict=True)
         ]
-        return bool((torch.cat(gaps) == PATTERN).all())
+        return bool((torch.cat(gaps) == self._around).all())
 
 
 def storage(tensor: torch.Tensor) -> torch.Tensor:
@@ -89,14 +88,16 @@ def view_of(tensor: torch.Tensor, buffer: int) -> View:
     return View(buffer, int(offset), tuple(tensor.shape), tensor.stride(), dtype)
 
 
-def make(sizes: Sequence[int], device: torch.device, arena: type[Arena] = Arena) -> Arena:
+def make(
+    sizes: Sequence[int], device: torch.device, arena: type[Arena] = Arena, poison: int = 0
+) -> Arena:
     """An arena for what a candidate allocates.
 
     Raises `CandidateError` where it asks for most of the device, and `LabError` where less does not
     fit now: other players have the rest.
     """
     try:
-        return arena(sizes, device)
+        return arena(sizes, device, poison)
     except torch.OutOfMemoryError as error:
         _, total = torch.cuda.mem_get_info(device)
         if 2 * sum(sizes) < total:

@@ -71,12 +71,12 @@ class Bound:
         self._order = {name: i for i, name in enumerate(given)}
         tape, device = player.recording.tape, player.device
         lengths = [storage(tensor).numel() for tensor in given.values()]
-        self.inputs = player.arena(lengths, device)
+        self.inputs = player.arena(lengths, device, poison)
         self._made = [b for b, buffer in enumerate(tape.buffers) if buffer.role == "made"]
         launches = tape.launches
         sizes = [tape.buffers[b].bytes for b in self._made]
         scratch = [_programs(s) * n for s in launches for n in (s.scratch_bytes, s.profile_bytes)]
-        self.made = make([*sizes, *scratch], device, player.arena)
+        self.made = make([*sizes, *scratch], device, player.arena, poison)
         for index, tensor in enumerate(given.values()):
             self.inputs.bytes(index).copy_(storage(tensor))
         self._poison = poison
@@ -108,6 +108,12 @@ class Bound:
             stream = current_stream(self.player.device)
         for step in self._steps:
             step(stream)
+
+    def bring(self, where: torch.device) -> None:
+        """Move what the call left to another device, to be looked at there; it plays no more."""
+        self.made.memory, self.inputs.memory = (
+            arena.memory.to(where) for arena in (self.made, self.inputs)
+        )
 
     def outputs(self) -> tuple[torch.Tensor, ...]:
         """What the tape returns, then the inputs that the op mutates: views, not copies."""

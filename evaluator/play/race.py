@@ -11,7 +11,7 @@ import torch
 from evaluator.errors import CandidateError, LabError, ProblemError
 from evaluator.inputs import Inputs, draw
 from evaluator.play.baselines import NotApplicable, agrees, baseline, get_ready, graph_at
-from evaluator.play.check import Players, judged, kernels, wanted_at
+from evaluator.play.check import Players, Turn, judged, kernels, wanted_at
 from evaluator.play.memory import storage
 from evaluator.play.player import Bound, Player, finish, named
 from evaluator.play.statistics import Plan, plan, possible, summary, versus
@@ -54,43 +54,50 @@ def race(
     notes: dict[str, None] = {}
     for number, take in enumerate(takes):
         at(number)
+        track = lay(take, players.of(take), clock, device, turns.shared)
         with turns.shared():
-            track = lay(take, players.of(take), clock, device)
             # the candidate has run before any answer is on the device, a baseline's included
             mine = _captured(track.bounds, track.plan)
         with turns.alone():
             arms = [mine, *_rivals(track, request.pace.arms, notes)]
             heat = clock.race(arms, request.pace.seconds)
+        samples = {arm.name: s for arm, s in zip(arms, heat.samples, strict=True)}
+        del mine, arms
+        examine(track, notes, turns.shared, every=bool(request.pace.arms))
         with turns.shared():
-            samples = {arm.name: s for arm, s in zip(arms, heat.samples, strict=True)}
-            del mine, arms
-            examine(track, notes, every=bool(request.pace.arms))
             measured.append(_measurement(track, device, samples))
         notes |= dict.fromkeys(heat.notes)
     return Reply(measured=tuple(measured), notes=tuple(notes))
 
 
-def lay(take: Take, player: Player, clock: Clock, device: Device) -> Track:
-    """Memory for as many calls as the race rotates over, sized by a first look at one call."""
-    first = player.bind(draw(player.op, take.at, take.case, player.device), take.case.poison)
-    first.play()
-    finish(kernels(player), player.device)
-    probe = _captured([first], Plan(1, 1))
-    once_us = min(clock.samples(probe, 4))
-    # the judge's own inputs, which baselines read, and the candidate's copies
-    given = sum(storage(tensor).numel() for tensor in first.given.values())
-    free, _ = torch.cuda.mem_get_info(player.device)
-    chosen = plan(2 * given + first.made.memory.numel(), device.l2_bytes, free, once_us)
+def lay(take: Take, player: Player, clock: Clock, device: Device, turn: Turn) -> Track:
+    """Memory for as many calls as the race rotates over, sized by a first look at one call.
+
+    One `turn` for each: who waits for the GPU alone waits for a call at most.
+    """
+    with turn():
+        first = _played(take, player)
+        once_us = min(clock.samples(_captured([first], Plan(1, 1)), 4))
+        # the judge's own inputs, which baselines read, and the candidate's copies
+        given = sum(storage(tensor).numel() for tensor in first.given.values())
+        free, _ = torch.cuda.mem_get_info(player.device)
+        chosen = plan(2 * given + first.made.memory.numel(), device.l2_bytes, free, once_us)
     takes = tuple(
         replace(take, case=replace(take.case, seed=take.case.seed + i)) for i in range(chosen.sets)
     )
-    bounds = tuple(
-        player.bind(draw(player.op, t.at, t.case, player.device), t.case.poison) for t in takes
-    )
-    for bound in bounds:
-        bound.play()
+    bounds = []
+    for each in takes:
+        with turn():
+            bounds.append(_played(each, player))
+    return Track(player, takes, tuple(bounds), chosen)
+
+
+def _played(take: Take, player: Player) -> Bound:
+    """Memory for one call, which has been made once."""
+    bound = player.bind(draw(player.op, take.at, take.case, player.device), take.case.poison)
+    bound.play()
     finish(kernels(player), player.device)
-    return Track(player, takes, bounds, chosen)
+    return bound
 
 
 def _captured(bounds: Sequence[Bound], plan: Plan) -> Arm:
@@ -137,7 +144,7 @@ def _inputs(bound: Bound) -> list[torch.Tensor]:
     return list(bound.given.values())
 
 
-def examine(track: Track, notes: dict[str, None], *, every: bool) -> None:
+def examine(track: Track, notes: dict[str, None], turn: Turn, *, every: bool) -> None:
     """Look at what the last timed calls left: in `every` set, or in both ends and one by chance.
 
     Device code knows its addresses, and could leave out the work of sets that nobody looks at.
@@ -146,8 +153,9 @@ def examine(track: Track, notes: dict[str, None], *, every: bool) -> None:
     some = {0, secrets.randbelow(last + 1), last}
     for number in range(last + 1) if every else sorted(some):
         bound, take = track.bounds[number], track.takes[number]
-        bound.check(draw(player.op, take.at, take.case, player.device))
-        _judge_outputs(player.op, take, bound, notes)
+        with turn():
+            bound.check(draw(player.op, take.at, take.case, player.device))
+            _judge_outputs(player.op, take, bound, notes)
 
 
 def _judge_outputs(op: OpSpec, take: Take, bound: Bound, notes: dict[str, None]) -> None:

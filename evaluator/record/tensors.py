@@ -170,13 +170,15 @@ ALLOCATES = {
     "aten::empty", "aten::empty_like", "aten::empty_permuted", "aten::empty_strided",
     "aten::new_empty", "aten::new_empty_strided",
 }  # fmt: skip
+#: Views by what they do, though their schema does not say so: what `reshape` calls after a copy.
+LOOKS = {"aten::_unsafe_view"}
 
 
 def computes(func: Any) -> bool:  # noqa: ANN401 - an aten overload
     """Whether an aten call does more than allocate, or look at memory in another way."""
     aliases = [r.alias_info for r in func._schema.returns]
     looks = all(a is not None and not a.is_write for a in aliases)
-    return func._schema.name not in ALLOCATES and not looks
+    return func._schema.name not in ALLOCATES | LOOKS and not looks
 
 
 def _tensors(out: Any) -> list[torch.Tensor]:  # noqa: ANN401 - whatever an op returns

@@ -3,7 +3,7 @@
 row          10
 op           softmax
 interpreted  unseen
-replayed     deep
+replayed     correct, deep
 """
 
 import torch
