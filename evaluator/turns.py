@@ -44,12 +44,13 @@ class Turns:
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """A shared turn for whoever makes a context: one at a time, as a driver makes them.
+        """For whoever makes a context, one at a time, as a driver makes them; no turn at the GPU.
 
-        Sixteen that begin together would each hold a turn for as long as all of them take (2.8 s on
-        an H200, where one takes 0.2), and every measurement would wait for that.
+        Sixteen that begin together would else each take as long as all of them (2.8 s on an H200,
+        where one takes 0.2). That is work of the driver's on the host, and disturbs no measurement:
+        `benchmarks/ties.py --beside`.
         """
-        with _locked(self.folder / "start.lock", fcntl.LOCK_EX), self.shared():
+        with _locked(self.folder / "start.lock", fcntl.LOCK_EX):
             yield
 
     @contextmanager

@@ -36,7 +36,7 @@ def test_a_measurement_is_never_beside_anything_and_checks_are_beside_each_other
     assert len(seen) == 60
 
 
-def test_contexts_are_made_one_at_a_time_beside_checks(tmp_path: Path):
+def test_contexts_are_made_one_at_a_time_whoever_has_a_turn(tmp_path: Path):
     turns, lock, now, most = Turns(tmp_path), threading.Lock(), [0], [0]
 
     def start(_: int) -> None:
@@ -48,7 +48,7 @@ def test_contexts_are_made_one_at_a_time_beside_checks(tmp_path: Path):
             with lock:
                 now[0] -= 1
 
-    with turns.shared(), ThreadPoolExecutor(6) as pool:
+    with turns.alone(), ThreadPoolExecutor(6) as pool:
         list(pool.map(start, range(12)))
     assert most == [1]
 

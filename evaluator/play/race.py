@@ -16,7 +16,7 @@ from evaluator.play.memory import storage
 from evaluator.play.player import Bound, Player, finish, named
 from evaluator.play.statistics import Plan, plan, possible, summary, versus
 from evaluator.play.timing import Arm, Clock, capture
-from evaluator.play.wire import Reply, Request, Take
+from evaluator.play.wire import Pace, Reply, Request, Take
 from evaluator.turns import Turns
 from kernel_library.device import Device
 from kernel_library.spec import OpSpec
@@ -24,6 +24,8 @@ from kernel_library.verdict import Measurement
 
 #: The name of the candidate among the arms of a race.
 CANDIDATE = "candidate"
+#: Memory in use beyond which no further track is laid before those that are there were raced on.
+HELD_BYTES = 2 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +52,65 @@ def race(
     get_ready(request.pace.arms)
     with turns.shared():
         clock = Clock(players.device, device.l2_bytes)
+    meet = Meet(request.pace, device, clock, turns, at, {})
     measured: list[Measurement] = []
-    notes: dict[str, None] = {}
+    ready: list[Lane] = []
     for number, take in enumerate(takes):
-        at(number)
-        track = lay(take, players.of(take), clock, device, turns.shared)
-        with turns.shared():
+        ready.append(meet.lane(number, take, players.of(take)))
+        # without rivals, one turn alone serves for as many as fit in memory together
+        full = request.pace.arms or torch.cuda.memory_allocated() > HELD_BYTES
+        if full or number == len(takes) - 1:
+            measured += meet.run(ready)
+            ready = []
+    return Reply(measured=tuple(measured), notes=tuple(meet.notes))
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A track on which the candidate has run and is captured, by the number of its take."""
+
+    number: int
+    track: Track
+    mine: Arm
+
+
+@dataclass(frozen=True, slots=True)
+class Meet:
+    """The races of one request. `at` hears which take is at work, `notes` fill by the way."""
+
+    pace: Pace
+    device: Device
+    clock: Clock
+    turns: Turns
+    at: Callable[[int], None]
+    notes: dict[str, None]
+
+    def lane(self, number: int, take: Take, player: Player) -> Lane:
+        """A take made ready to be timed."""
+        self.at(number)
+        track = lay(take, player, self.clock, self.device, self.turns.shared)
+        with self.turns.shared():
             # the candidate has run before any answer is on the device, a baseline's included
-            mine = _captured(track.bounds, track.plan)
-        with turns.alone():
-            arms = [mine, *_rivals(track, request.pace.arms, notes)]
-            heat = clock.race(arms, request.pace.seconds)
-        samples = {arm.name: s for arm, s in zip(arms, heat.samples, strict=True)}
-        del mine, arms
-        examine(track, notes, turns.shared, every=bool(request.pace.arms))
-        with turns.shared():
-            measured.append(_measurement(track, device, samples))
-        notes |= dict.fromkeys(heat.notes)
-    return Reply(measured=tuple(measured), notes=tuple(notes))
+            return Lane(number, track, _captured(track.bounds, track.plan))
+
+    def run(self, lanes: Sequence[Lane]) -> list[Measurement]:
+        """Race on each with the GPU to itself, then look at what the timed calls left."""
+        with self.turns.alone():
+            samples = [self._heat(lane) for lane in lanes]
+        return [self._measured(lane, each) for lane, each in zip(lanes, samples, strict=True)]
+
+    def _heat(self, lane: Lane) -> Mapping[str, Sequence[float]]:
+        self.at(lane.number)
+        arms = [lane.mine, *_rivals(lane.track, self.pace.arms, self.notes)]
+        heat = self.clock.race(arms, self.pace.seconds)
+        self.notes.update(dict.fromkeys(heat.notes))
+        return {arm.name: each for arm, each in zip(arms, heat.samples, strict=True)}
+
+    def _measured(self, lane: Lane, samples: Mapping[str, Sequence[float]]) -> Measurement:
+        self.at(lane.number)
+        examine(lane.track, self.notes, self.turns.shared, every=bool(self.pace.arms))
+        with self.turns.shared():
+            return _measurement(lane.track, self.device, samples)
 
 
 def lay(take: Take, player: Player, clock: Clock, device: Device, turn: Turn) -> Track:
