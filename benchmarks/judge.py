@@ -10,7 +10,6 @@ reference's graphs, and is left out. Prints a table last, with the machine and t
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from dataclasses import replace
 from statistics import median
 
 import seeds
+from evaluator.cores import cores
 from kernel_library.unit import discover
 from kernel_library.verdict import Passed
 from worker.judging import open_judge
@@ -53,7 +53,7 @@ def main() -> None:
     cases = sum(checked.cases for checked in last.checked)
     versions = " ".join(f"{name} {v}" for name, v in last.record.versions.items())
     print(f"{asked.op}, {cases} cases and {len(last.measured)} timed workloads a candidate")
-    print(f"{device}; {os.cpu_count()} CPU cores, {platform.machine()}; {versions}")
+    print(f"{device}; {cores()} CPU cores, {platform.machine()}; {versions}")
     for stage in last.record.seconds:
         times = sorted(verdict.record.seconds[stage] for verdict in verdicts)
         print(f"  {stage:8s} median {median(times):7.2f} s   {times[0]:.2f} to {times[-1]:.2f}")

@@ -26,6 +26,7 @@ from statistics import median
 
 from benchmarks.held import adopt_orphans, descendants, held, leaks, rows, settled
 from benchmarks.villains import Hostile, hostile
+from evaluator.cores import cores
 from evaluator.errors import LabError
 from evaluator.evaluate import Lab, evaluate
 from evaluator.isolate import Died, Done, Isolate
@@ -86,7 +87,7 @@ def main() -> None:
     left = ["a zygote was lost, and started again"] if lost else []
     left += [*leaks(before, after), *(f"closed: {leak}" for leak in leaks(start, closed))]
     versions = " ".join(f"{name} {v}" for name, v in lab.record_of.versions.items())
-    print(f"{where}; {os.cpu_count()} CPU cores, {platform.machine()}; {versions}")
+    print(f"{where}; {cores()} CPU cores, {platform.machine()}; {versions}")
     print(f"sandbox: {', '.join(lab.record_of.confinement)}")
     if not within:
         print("no namespaces here, so no bomb was set off: see `kernelwright doctor`")

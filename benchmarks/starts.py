@@ -10,7 +10,6 @@ part needs a GPU. Prints a table last.
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from statistics import median
 
 import seeds
 from evaluator import matrix
+from evaluator.cores import cores
 from evaluator.labs import DEFAULT_ARCH, open_rooms
 from evaluator.play.judge import START_S, ask
 from evaluator.play.wire import Request
@@ -73,7 +73,7 @@ def main() -> None:
             for what, act in kinds.items()
             for together in TOGETHER
         ]
-    print(f"{os.cpu_count()} CPU cores, {platform.machine()}")
+    print(f"{cores()} CPU cores, {platform.machine()}")
     print("\n".join(lines))
 
 

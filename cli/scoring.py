@@ -21,7 +21,8 @@ def scoreboard(
 ) -> None:
     """Judge and time every seed beside every baseline; keep a page and its JSON.
 
-    What the JSON holds of other seeds on this device, at the same versions, stays.
+    What the JSON holds of other seeds on this device, at the same versions, stays; so one process
+    for each GPU may fill the same page.
     """
     from evaluator.errors import LabError
     from evaluator.evaluate import evaluate
@@ -34,9 +35,8 @@ def scoreboard(
         if judge.device is None:
             raise fail("no CUDA GPU is visible here, and a time from nowhere is no time", USAGE)
         known = [k for k in seed_kernels(judge.device) if not wanted or k.op.name in wanted]
-        board = boards.read(out_file.with_suffix(".json"), judge.device)
         by = partial(evaluate, lab=judge.full)
-        failed = []
+        failed, rejected = [], False
         for number, (name, verdict) in enumerate(
             boards.judged(known, by, settings().side_by_side), 1
         ):
@@ -46,10 +46,10 @@ def scoreboard(
                 failed.append(f"{name}: {verdict}")
                 continue
             date = datetime.now(UTC).date().isoformat()
-            board = board.having(boards.Entry(name, verdict, date))
-            boards.write(board, judge.device, out_file)
+            boards.add(boards.Entry(name, verdict, date), judge.device, out_file)
+            rejected |= isinstance(verdict, Rejected)
         if failed:
             raise LabError("; ".join(failed))
     err.print(f"wrote {out_file} and its .json", highlight=False, soft_wrap=True)
-    if any(isinstance(e.verdict, Rejected) for e in board.entries):
+    if rejected:
         raise typer.Exit(REJECTED)

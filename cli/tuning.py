@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +27,7 @@ def tune(
 ) -> None:
     """Time every setting of a kernel shortly and the best at length; write a table for each op."""
     import seeds
+    from evaluator.cores import cores
     from kernel_library.unit import discover
     from worker.judging import open_judge
     from worker.tuning import by_judge, tuned
@@ -42,7 +42,7 @@ def tune(
             raise fail("no CUDA GPU is visible here, so there is nothing to tune for", USAGE)
         for name in ops or sorted(units):
             looks, found = by_judge(units[name], judge, judge.device), []
-            for row in tuned(units[name], looks, jobs or os.cpu_count() or 1):
+            for row in tuned(units[name], looks, jobs or cores()):
                 err.print(f"{name} {row.at}: {_told(row)}", highlight=False, soft_wrap=True)
                 found.append(row)
             _write(out_dir / f"{name}.json", judge.device, found)

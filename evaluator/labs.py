@@ -6,7 +6,6 @@ candidate can reach holds either.
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ import torch
 import triton
 
 from evaluator import matrix, screen
+from evaluator.cores import cores
 from evaluator.deep.points import bent, beyond, ragged, real
 from evaluator.deep.running import sanitize
 from evaluator.deep.stage import Bench, Points, look
@@ -74,15 +74,15 @@ class Rooms:
     turns: Turns
     confinement: tuple[Mechanism, ...] = ()
     seats: BoundedSemaphore = field(default_factory=lambda: BoundedSemaphore(players()))
-    desks: BoundedSemaphore = field(default_factory=lambda: BoundedSemaphore(os.cpu_count() or 1))
+    desks: BoundedSemaphore = field(default_factory=lambda: BoundedSemaphore(cores()))
 
 
-def players(cores: int | None = None, memory: int | None = None) -> int:
+def players(most: int | None = None, memory: int | None = None) -> int:
     """How many players may run at a time: one a core, as far as the GPU's memory goes."""
     if memory is None:
         here = torch.cuda.is_available()
         memory = torch.cuda.get_device_properties(0).total_memory if here else 0
-    return max(1, min(MOST_PLAYERS, cores or os.cpu_count() or 1, memory // MEMORY_EACH))
+    return max(1, min(MOST_PLAYERS, most or cores(), memory // MEMORY_EACH))
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The scoreboard shows its losses, and calls a tie a tie."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from kernel_library.device import Ceilings, Device, Target
 from kernel_library.spec import OpSpec, Tensor, Workload
 from kernel_library.verdict import Measurement, Passed, Record, Rejected, Versus
 from worker.retrieval import Known
-from worker.scoreboard import Board, Entry, judged, markdown, read, result, write
+from worker.scoreboard import Board, Entry, add, judged, markdown, result
 
 CEILINGS = Ceilings(4000.0, {"bfloat16": 700.0}, 60.0, 1.0)
 DEVICE = Device(
@@ -52,7 +53,7 @@ BAD = Entry("rope", Rejected("correct", "output 'q' is wrong", RECORD), "2026-11
 
 
 def test_losses_and_rejections_are_on_the_page_with_the_machine(tmp_path: Path):
-    board = read(tmp_path / "none.json", DEVICE).having(GOOD).having(BAD)
+    board = Board(DEVICE.name, DEVICE.software).having(GOOD).having(BAD)
     page = markdown(board, DEVICE)
     assert "NVIDIA H200, 2026-11-28 to 2026-11-29, driver 580, torch 2.11.0." in page
     assert "beyond 3.0% at 4 µs, 1.0% at 40 µs" in page
@@ -77,27 +78,34 @@ def test_a_board_without_entries_says_so():
 
 def test_entries_stay_until_they_are_made_again(tmp_path: Path):
     page = tmp_path / "docs" / "board.md"
-    write(read(page.with_suffix(".json"), DEVICE).having(GOOD).having(BAD), DEVICE, page)
-    board = read(
-        page.with_suffix(".json"), replace(DEVICE, versions=DEVICE.versions | {"bandwidth": "4"})
-    )
+    add(GOOD, DEVICE, page)
+    add(BAD, DEVICE, page)
     again = replace(GOOD, verdict=Passed((), RECORD, (timed(20, liger=30),)))
-    assert board.having(again).entries == (BAD, again)
+    known = replace(DEVICE, versions=DEVICE.versions | {"bandwidth": "4"})
+    board = add(again, known, page)
+    assert board.entries == (BAD, again)
     assert page.read_text() == markdown(board, DEVICE)
+
+
+def test_two_may_fill_one_page_at_the_same_time(tmp_path: Path):
+    page, names = tmp_path / "board.md", [f"op{n}" for n in range(24)]
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda name: add(replace(GOOD, name=name), DEVICE, page), names))
+    board = add(BAD, DEVICE, page)
+    assert [entry.name for entry in board.entries] == sorted([*names, "rope"])
 
 
 def test_entries_of_another_machine_are_no_company(tmp_path: Path):
     page = tmp_path / "board.md"
-    write(read(page, DEVICE).having(GOOD), DEVICE, page)
     data = page.with_suffix(".json")
-    assert read(data, DEVICE).entries == (GOOD,)
     for other in (
         replace(DEVICE, name="NVIDIA H100"),
         replace(DEVICE, versions=DEVICE.versions | {"torch": "2.13.0"}),
     ):
-        assert read(data, other).entries == ()
+        assert add(GOOD, other, page).entries == (GOOD,)
+        assert add(BAD, DEVICE, page).entries == (BAD,)
     data.write_text("{}")
-    assert read(data, DEVICE).entries == ()
+    assert add(GOOD, DEVICE, page).entries == (GOOD,)
 
 
 def test_kernels_are_judged_side_by_side_and_a_failure_of_ours_costs_no_other():

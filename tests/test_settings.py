@@ -32,7 +32,7 @@ def test_settings_come_from_the_environment(monkeypatch, tmp_path):
 
 def test_candidates_are_judged_side_by_side_on_half_of_the_cores(monkeypatch):
     for cores, wanted in ((1, 1), (6, 3), (64, 8)):
-        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+        monkeypatch.setattr("os.sched_getaffinity", lambda pid, cores=cores: range(cores))
         assert Settings().side_by_side == wanted
     monkeypatch.setenv("KERNELWRIGHT_TOGETHER", "3")
     assert Settings().side_by_side == 3

@@ -81,8 +81,9 @@ def open_judge(device_path: Path, arms: tuple[str, ...] = FULL) -> Iterator[Judg
 
 
 def rooms_beside(device_path: Path) -> AbstractContextManager[Rooms]:
-    """Rooms that take turns at the GPU with every judge that knows its device from this file."""
-    return open_rooms(device_path.parent / "turns")
+    """Rooms that take turns at their GPU with every judge that knows its device from this file."""
+    gpu = str(torch.cuda.get_device_properties(0).uuid) if has_gpu() else "none"
+    return open_rooms(device_path.parent / "turns" / gpu)
 
 
 def has_gpu() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -69,22 +70,31 @@ def judged(
 _board = TypeAdapter(Board)
 
 
-def read(path: Path, device: Device) -> Board:
+def _kept(data: str, device: Device) -> Board:
     """What was kept of this device as it is now; an empty board where it is another's or none."""
     empty = Board(device.name, device.software)
     try:
-        board = _board.validate_json(path.read_text())
-    except (FileNotFoundError, ValidationError):
+        board = _board.validate_json(data)
+    except ValidationError:
         return empty
     same = (board.device, board.versions) == (empty.device, empty.versions)
     return board if same else empty
 
 
-def write(board: Board, device: Device, page: Path) -> None:
-    """The page, and the data beside it as JSON."""
+def add(entry: Entry, device: Device, page: Path) -> Board:
+    """The board with this entry, on the page and as JSON beside it.
+
+    Others may add to it at the same time, each from a GPU of its own.
+    """
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(markdown(board, device))
-    page.with_suffix(".json").write_bytes(_board.dump_json(board, indent=1) + b"\n")
+    with page.with_suffix(".json").open("a+") as data:
+        fcntl.flock(data, fcntl.LOCK_EX)
+        data.seek(0)
+        board = _kept(data.read(), device).having(entry)
+        data.truncate(0)
+        data.write(_board.dump_json(board, indent=1).decode() + "\n")
+        page.write_text(markdown(board, device))
+    return board
 
 
 def result(measured: Measurement) -> str:

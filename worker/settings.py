@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from agent.llm.address import check_address
+from evaluator.cores import cores
 from kernel_library.job import Budget
 from kernel_library.store import Store, open_store
 
@@ -102,7 +103,7 @@ class Settings(BaseSettings):
     @property
     def side_by_side(self) -> int:
         """Candidates of a job that are judged at a time: half of the cores compile, half play."""
-        return self.together or max(1, min(8, (os.cpu_count() or 1) // 2))
+        return self.together or max(1, min(8, cores() // 2))
 
     @property
     def device_path(self) -> Path:
