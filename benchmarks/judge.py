@@ -10,10 +10,12 @@ reference's graphs, and is left out. Prints a table last, with the machine and t
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 
 import seeds
@@ -45,10 +47,10 @@ def main() -> None:
             return verdict
 
         one(0)
-        started = time.perf_counter()
+        started, worked = time.perf_counter(), busy()
         with ThreadPoolExecutor(asked.jobs) as pool:
             verdicts = list(pool.map(one, range(1, asked.candidates + 1)))
-        took = time.perf_counter() - started
+        took, worked = time.perf_counter() - started, busy() - worked
     last = verdicts[-1]
     cases = sum(checked.cases for checked in last.checked)
     versions = " ".join(f"{name} {v}" for name, v in last.record.versions.items())
@@ -57,7 +59,16 @@ def main() -> None:
     for stage in last.record.seconds:
         times = sorted(verdict.record.seconds[stage] for verdict in verdicts)
         print(f"  {stage:8s} median {median(times):7.2f} s   {times[0]:.2f} to {times[-1]:.2f}")
+    print(f"{worked / took:.1f} cores of the machine were busy, by all that ran on it")
     print(f"{60 * len(verdicts) / took:.1f} candidates a minute, {asked.jobs} at a time")
+
+
+def busy() -> float:
+    """Seconds that the machine's cores have worked since its start."""
+    user, nice, system, _, _, irq, softirq, *_ = map(
+        int, Path("/proc/stat").read_text().split("\n")[0].split()[1:]
+    )
+    return sum((user, nice, system, irq, softirq)) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":
