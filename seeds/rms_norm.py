@@ -9,7 +9,8 @@ dtype    float32, float16, bfloat16; float32 inside; cast="llama" rounds x * r t
 moves    reads x and w once, writes y once
 plan     a program keeps ROWS rows in registers from load to store, and either ends there or walks
          on (PROGRAMS on each SM, loads STAGES deep); rows too long for registers are swept twice;
-         STREAM asks L2 to let go of y first
+         STREAM asks L2 to let go of y first, LOAD says how x and w come; what is known before a
+         launch costs no instruction: no mask where rows fill their blocks and ROWS divides M
 """
 
 import torch
@@ -68,13 +69,18 @@ def no_row_outgrows_its_bound(
 
 
 @triton.jit
-def _normalise(
-    x, w, N, eps, offset, DTYPE: tl.constexpr, LLAMA: tl.constexpr, SHIFTED: tl.constexpr
-):
-    x, w = x.to(tl.float32), w.to(tl.float32)
+def _inverse(x, N, eps, FULL: tl.constexpr, BLOCK: tl.constexpr):
+    x = x.to(tl.float32)
+    squares = tl.sum(x * x, axis=1, keep_dims=True)
+    # a row that fills its block is of a power of two: its mean takes no division
+    return tl.rsqrt((squares * (1.0 / BLOCK) if FULL else squares / N) + eps)
+
+
+@triton.jit
+def _scaled(x, r, w, offset, DTYPE: tl.constexpr, LLAMA: tl.constexpr, SHIFTED: tl.constexpr):
+    normed, w = x.to(tl.float32) * r, w.to(tl.float32)
     if SHIFTED:
         w += offset
-    normed = x * tl.rsqrt(tl.sum(x * x, axis=1, keep_dims=True) / N + eps)
     if LLAMA:
         normed = normed.to(DTYPE).to(tl.float32)
     return (normed * w).to(DTYPE)
@@ -83,28 +89,39 @@ def _normalise(
 @triton.jit
 def _rms_norm_rows(
     x_ptr, w_ptr, y_ptr, M, N, x_stride, y_stride, eps, offset,
-    LLAMA: tl.constexpr, SHIFTED: tl.constexpr, FULL: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, HINT: tl.constexpr,
+    LLAMA: tl.constexpr, SHIFTED: tl.constexpr, FULL: tl.constexpr, EVEN: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    TWICE: tl.constexpr, X_CACHE: tl.constexpr, X_HINT: tl.constexpr, W_HINT: tl.constexpr,
+    Y_HINT: tl.constexpr,
 ):  # fmt: skip
     col = tl.arange(0, BLOCK)[None, :]
     dtype: tl.constexpr = y_ptr.dtype.element_ty
+    of_row = None if FULL else col < N
+    # what a full row's block holds of rows past M is not stored: it needs no zeros
+    OUTSIDE: tl.constexpr = None if FULL else 0.0
     if STAGES == 0:
         # no loop: x and w are then on their way at the same time
         row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-        inside = row < M if FULL else (row < M) & (col < N)
-        x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
-        w = tl.load(w_ptr + col, mask=col < N, other=0.0)
-        y = _normalise(x, w, N, eps, offset, dtype, LLAMA, SHIFTED)
-        tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=HINT)
+        inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
+        at = x_ptr + row * x_stride + col
+        x = tl.load(at, mask=inside, other=OUTSIDE, cache_modifier=X_CACHE, eviction_policy=X_HINT)
+        w = tl.load(w_ptr + col, mask=of_row, other=OUTSIDE, eviction_policy=W_HINT)
+        r = _inverse(x, N, eps, FULL, BLOCK)
+        if TWICE:
+            # out of L1, and so x leaves its registers free while the row is summed
+            x = tl.load(at, mask=inside, other=OUTSIDE, eviction_policy="evict_first")
+        y = _scaled(x, r, w, offset, dtype, LLAMA, SHIFTED)
+        tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=Y_HINT)
     else:
-        w = tl.load(w_ptr + col, mask=col < N, other=0.0)
+        w = tl.load(w_ptr + col, mask=of_row, other=OUTSIDE)
         step = tl.num_programs(0) * ROWS
         for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
             row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-            inside = row < M if FULL else (row < M) & (col < N)
-            x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
-            y = _normalise(x, w, N, eps, offset, dtype, LLAMA, SHIFTED)
-            tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=HINT)
+            inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
+            x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=OUTSIDE)
+            r = _inverse(x, N, eps, FULL, BLOCK)
+            y = _scaled(x, r, w, offset, dtype, LLAMA, SHIFTED)
+            tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=Y_HINT)
 
 
 @triton.jit
@@ -132,6 +149,17 @@ def _rms_norm_long_row(
         tl.store(y_ptr + row * y_stride + col, y, mask=col < N)
 
 
+#: By LOAD: the cache modifier of x, the eviction policies of x and w; 4 loads x twice.
+_LOADS = (
+    ("", "", ""),
+    (".cg", "", ""),
+    ("", "evict_first", ""),
+    ("", "evict_last", ""),
+    ("", "evict_last", "evict_last"),
+    ("", "", "evict_last"),
+)
+
+
 def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
     """One program for each block, or `per_sm` on each multiprocessor that share them."""
     if per_sm == 0 or device.type != "cuda":
@@ -142,7 +170,7 @@ def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
 def rms_norm(
     x: torch.Tensor, w: torch.Tensor, *,
     eps: float = 1e-6, offset: float = 0.0, cast: str = "llama",
-    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, STREAM: int, num_warps: int,
+    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, STREAM: int, LOAD: int, num_warps: int,
 ) -> torch.Tensor:  # fmt: skip
     """Normalise in registers, or with SWEEP > 0 in two sweeps of blocks of that many columns."""
     M, N = x.shape
@@ -162,10 +190,12 @@ def rms_norm(
     ROWS = max(1, min(ROWS, 32768 // BLOCK))
     num_warps = max(num_warps, ROWS * BLOCK // 2048)
     STAGES = min(STAGES, 1 + 163840 // (ROWS * BLOCK * x.element_size())) if PROGRAMS > 0 else 0
+    x_cache, x_hint, w_hint = _LOADS[LOAD]
     _rms_norm_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
         x, w, y, M, N, x.stride(0), y.stride(0), eps, offset,
-        LLAMA=llama, SHIFTED=offset != 0.0, FULL=N == BLOCK, ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES,
-        HINT="evict_first" if STREAM else "", num_warps=num_warps,
+        LLAMA=llama, SHIFTED=offset != 0.0, FULL=N == BLOCK, EVEN=M % ROWS == 0,
+        ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES, TWICE=LOAD == 4, X_CACHE=x_cache,
+        X_HINT=x_hint, W_HINT=w_hint, Y_HINT="evict_first" if STREAM else "", num_warps=num_warps,
     )  # fmt: skip
     return y
 
@@ -182,6 +212,7 @@ UNIT = Unit(
             "STAGES": (1, 2, 3),
             "SWEEP": (0, 2048, 4096, 8192),
             "STREAM": (0, 1),
+            "LOAD": (0, 1, 2, 3, 4, 5),
             "num_warps": (4, 1, 2, 8, 16, 32),
         },
         rule={
@@ -202,7 +233,8 @@ UNIT = Unit(
             "(PROGRAMS > 0) == (STAGES > 1)",
             "PROGRAMS == 0 or N >= 2048",
             # what fits in L2 may be wanted from there next
-            "STREAM == 0 or M * N * itemsize > 33554432",
+            "STREAM + LOAD == 0 or M * N * itemsize > 33554432",
+            "LOAD == 0 or (PROGRAMS == 0 and SWEEP == 0)",
             # a walking program keeps w as well
             "PROGRAMS == 0 or (N <= 16384 and M > 132 * ROWS * PROGRAMS)",
             "ROWS == 1 or (M >= 264 * ROWS and ROWS * pow2(N) <= 8192)",
