@@ -23,7 +23,7 @@ from worker.judging import QUICK, Judge
 
 #: How many of the best by a short look are timed again at length, beside the default.
 FINALISTS = 4
-AT_LENGTH = Pace(seconds=1.0)
+AT_LENGTH = Pace(seconds=0.4)
 
 #: Settings that one player process times, one after another: half of a look is a process's start.
 CHUNK = 8
