@@ -9,8 +9,9 @@ moves   reads x once, writes y once
 plan    a program keeps ROWS rows in registers from load to store, and either ends there or walks on
         (PROGRAMS on each SM, loads STAGES deep); longer rows are swept twice, the first time with
         a running max and sum in each lane, the second time backwards, mostly out of the caches;
-        STREAM asks L2 to let go of y (1) or x (2) first; what is known before a launch costs no
-        instruction: a row that fills its block (FULL) has no mask, a scale of 1 no product
+        STREAM asks L2 to let go of y first, LOAD says how x comes; what is known before a launch
+        costs no instruction: no mask where rows fill their blocks (FULL) and ROWS divides M (EVEN),
+        no product where scale is 1
 """
 
 import torch
@@ -57,41 +58,48 @@ def rows_sum_to_one(x: torch.Tensor, y: torch.Tensor, **_: object) -> bool:
 
 
 @triton.jit
-def _normalise(x, inside, scale, FULL: tl.constexpr, SCALED: tl.constexpr):
+def _exp(t):
+    # exp2 lets what is below 2^-126 be zero; tl.exp spends three instructions on each to keep it
+    return tl.exp2(t * 1.4426950408889634)
+
+
+@triton.jit
+def _normalise(x, of_row, scale, FULL: tl.constexpr, SCALED: tl.constexpr):
     z = x.to(tl.float32)
     if SCALED:
         # what lies outside the row is -inf, and must stay so
-        z = z * scale if FULL else tl.where(inside, z * scale, -float("inf"))
-    e = tl.exp(z - tl.max(z, axis=1, keep_dims=True))
+        z = z * scale if FULL else tl.where(of_row, z * scale, -float("inf"))
+    e = _exp(z - tl.max(z, axis=1, keep_dims=True))
     return e * (1.0 / tl.sum(e, axis=1, keep_dims=True))
 
 
 @triton.jit
 def _softmax_rows(
     x_ptr, y_ptr, M, N, x_stride, y_stride, scale,
-    FULL: tl.constexpr, SCALED: tl.constexpr,
+    FULL: tl.constexpr, EVEN: tl.constexpr, SCALED: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
-    X_HINT: tl.constexpr, Y_HINT: tl.constexpr,
+    X_CACHE: tl.constexpr, X_HINT: tl.constexpr, Y_HINT: tl.constexpr,
 ):  # fmt: skip
     col = tl.arange(0, BLOCK)[None, :]
     dtype: tl.constexpr = y_ptr.dtype.element_ty
-    # a block that is copied ahead of its use has zeros for free where it is masked
-    OUTSIDE: tl.constexpr = 0.0 if FULL else -float("inf")
+    of_row = None if FULL else col < N
+    # what a full row's block holds of rows past M is not stored: it may be anything
+    OUTSIDE: tl.constexpr = None if FULL else -float("inf")
     if STAGES == 0:
         row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-        inside = row < M if FULL else (row < M) & (col < N)
+        inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
         at = x_ptr + row * x_stride + col
-        x = tl.load(at, mask=inside, other=OUTSIDE, eviction_policy=X_HINT)
-        y = _normalise(x, col < N, scale, FULL, SCALED).to(dtype)
+        x = tl.load(at, mask=inside, other=OUTSIDE, cache_modifier=X_CACHE, eviction_policy=X_HINT)
+        y = _normalise(x, of_row, scale, FULL, SCALED).to(dtype)
         tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=Y_HINT)
     else:
         step = tl.num_programs(0) * ROWS
         for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
             row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-            inside = row < M if FULL else (row < M) & (col < N)
+            inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
             at = x_ptr + row * x_stride + col
             x = tl.load(at, mask=inside, other=OUTSIDE, eviction_policy=X_HINT)
-            y = _normalise(x, col < N, scale, FULL, SCALED).to(dtype)
+            y = _normalise(x, of_row, scale, FULL, SCALED).to(dtype)
             tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=Y_HINT)
 
 
@@ -107,18 +115,22 @@ def _softmax_long_row(x_ptr, y_ptr, N, x_stride, y_stride, scale, BLOCK: tl.cons
         higher = tl.maximum(peak, z)
         # a lane that has seen nothing but -inf must not subtract it from itself
         base = tl.where(higher == -float("inf"), 0.0, higher)
-        total = total * tl.exp(peak - base) + tl.exp(z - base)
+        total = total * _exp(peak - base) + _exp(z - base)
         peak = higher
     top = tl.max(peak, axis=0)
-    inverse = 1.0 / tl.sum(total * tl.exp(peak - top), axis=0)
+    inverse = 1.0 / tl.sum(total * _exp(peak - top), axis=0)
     blocks = tl.cdiv(N, BLOCK)
     for block in range(0, blocks):
         col = (blocks - 1 - block) * BLOCK + tl.arange(0, BLOCK)
         x = tl.load(
             x_ptr + row * x_stride + col, mask=col < N, other=0.0, eviction_policy="evict_first"
         ).to(tl.float32)
-        y = tl.exp(x * scale - top) * inverse
+        y = _exp(x * scale - top) * inverse
         tl.store(y_ptr + row * y_stride + col, y.to(y_ptr.dtype.element_ty), mask=col < N)
+
+
+#: By LOAD: the cache modifier and the eviction policy of x.
+_LOADS = (("", ""), (".cg", ""), ("", "evict_first"), ("", "evict_last"))
 
 
 def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
@@ -130,7 +142,7 @@ def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
 
 def softmax(
     x: torch.Tensor, *, scale: float = 1.0,
-    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, STREAM: int, num_warps: int,
+    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, STREAM: int, LOAD: int, num_warps: int,
 ) -> torch.Tensor:  # fmt: skip
     """Normalise in registers, or with SWEEP > 0 in two sweeps of blocks of that many columns."""
     M, N = x.shape
@@ -149,10 +161,11 @@ def softmax(
     ROWS = max(1, min(ROWS, 32768 // BLOCK))
     num_warps = max(num_warps, ROWS * BLOCK // 2048)
     STAGES = min(STAGES, 1 + 163840 // (ROWS * BLOCK * x.element_size())) if PROGRAMS > 0 else 0
+    x_cache, x_hint = _LOADS[LOAD]
     _softmax_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
         x, y, M, N, x.stride(0), y.stride(0), scale,
-        FULL=N == BLOCK, SCALED=scale != 1.0, ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES,
-        X_HINT="evict_first" if STREAM == 2 else "", Y_HINT="evict_first" if STREAM == 1 else "",
+        FULL=N == BLOCK, EVEN=M % ROWS == 0, SCALED=scale != 1.0, ROWS=ROWS, BLOCK=BLOCK,
+        STAGES=STAGES, X_CACHE=x_cache, X_HINT=x_hint, Y_HINT="evict_first" if STREAM else "",
         num_warps=num_warps,
     )  # fmt: skip
     return y
@@ -169,7 +182,8 @@ UNIT = Unit(
             "PROGRAMS": (0, 1, 2, 4),
             "STAGES": (1, 2, 3),
             "SWEEP": (0, 2048, 4096, 8192),
-            "STREAM": (0, 1, 2),
+            "STREAM": (0, 1),
+            "LOAD": (0, 1, 2, 3),
             "num_warps": (4, 1, 2, 8, 16, 32),
         },
         rule={
@@ -178,18 +192,19 @@ UNIT = Unit(
             "STAGES": "min(3, 1 + 232448 // (pow2(N) * itemsize))"
             " if N > 8192 and N <= 32768 and M > 132 else 1",
             "SWEEP": "0 if N <= 32768 else 4096",
-            "STREAM": "2 if N % 8 > 0 and N > 2048 and N <= 32768 else 0",
+            "LOAD": "2 if N % 8 > 0 and N > 2048 and N <= 32768 else 0",
             "num_warps": "8 if N > 32768 else max(1, min(32,"
             " (min(8 * pow2(N), 4096) if M > 2048 and N <= 2048 else pow2(N))"
             " // (2048 if N % 8 > 0 and N > 2048 else 512)))",
         },
         constraints=(
-            "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 8192 and STREAM == 0)",
+            "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 8192 and STREAM + LOAD == 0)",
             "SWEEP > 0 or N <= 32768",
             "(PROGRAMS > 0) == (STAGES > 1)",
             "PROGRAMS == 0 or N >= 2048",
             # what fits in L2 may be wanted from there next
-            "STREAM != 1 or M * N * itemsize > 33554432",
+            "(STREAM == 0 and LOAD % 2 == 0) or M * N * itemsize > 33554432",
+            "PROGRAMS == 0 or LOAD % 2 == 0",
             "PROGRAMS == 0 or M > 132 * ROWS * PROGRAMS",
             "ROWS == 1 or (M >= 264 * ROWS and ROWS * pow2(N) <= 8192)",
             # 8 to 64 values a thread: fewer waste threads, more spill
