@@ -149,14 +149,14 @@ def _rms_norm_long_row(
         tl.store(y_ptr + row * y_stride + col, y, mask=col < N)
 
 
-#: By LOAD: the cache modifier of x, the eviction policies of x and w; 4 loads x twice.
+#: By LOAD: the cache modifier of x, the eviction policies of x and w; 5 loads x twice.
 _LOADS = (
     ("", "", ""),
     (".cg", "", ""),
     ("", "evict_first", ""),
     ("", "evict_last", ""),
-    ("", "evict_last", "evict_last"),
     ("", "", "evict_last"),
+    ("", "evict_last", "evict_last"),
 )
 
 
@@ -194,7 +194,7 @@ def rms_norm(
     _rms_norm_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
         x, w, y, M, N, x.stride(0), y.stride(0), eps, offset,
         LLAMA=llama, SHIFTED=offset != 0.0, FULL=N == BLOCK, EVEN=M % ROWS == 0,
-        ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES, TWICE=LOAD == 4, X_CACHE=x_cache,
+        ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES, TWICE=LOAD == 5, X_CACHE=x_cache,
         X_HINT=x_hint, W_HINT=w_hint, Y_HINT="evict_first" if STREAM else "", num_warps=num_warps,
     )  # fmt: skip
     return y
