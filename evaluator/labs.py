@@ -209,7 +209,8 @@ def replayed_lab(rooms: Rooms, device: Device, pace: Pace, secret: int | None = 
             bent=bent(op, secret),
         )
         with rooms.seats:
-            return look(op, candidate, points, Bench(taken, rooms.player, sanitize, rooms.turns))
+            bench = Bench(taken, rooms.recorder, rooms.player, sanitize, rooms.turns)
+            return look(op, candidate, points, bench)
 
     def measure(op: OpSpec, points: Sequence[Point], recordings: Recordings) -> Timed:
         whole = graphs(op, [at for at, _ in points])

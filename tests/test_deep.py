@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tapes import AT, CASE, CLONE, CPU, X, Y, launch, op_of, plain_op, tape_of
+from tapes import AT, CASE, CLONE, CPU, NAME, X, Y, launch, op_of, plain_op, tape_of
 from test_sanitizer import NONE, ONE, RACE, READ, UNREAD, request_of
 
 import seeds
@@ -28,6 +28,7 @@ from evaluator.play import wire
 from evaluator.play.check import Players
 from evaluator.play.wire import Reply, Take
 from evaluator.record import record
+from evaluator.record.facts import binaries_json, shown_json
 from evaluator.redteam import trials
 from evaluator.turns import Turns
 from evaluator.values import VALUES
@@ -225,9 +226,19 @@ def test_a_kernel_that_copies_asynchronously_is_told_apart(zygote):
 # The stage
 
 
-def bench(tmp_path, replies=(), logs=(), take=None, asked=None) -> Bench:
+PLAIN = KernelFacts("kernel", "sm_90", 32, 0, 0, 4)
+SHOWN = Done(shown_json.dump_json({NAME: (32, 0, False)}))
+
+
+def told_of(take: Take, kernel: KernelFacts = PLAIN) -> Take:
+    """The take, whose recording tells the facts of its one kernel."""
+    tape = replace(take.recording.tape, kernels=(kernel,))
+    return replace(take, recording=replace(take.recording, tape=tape))
+
+
+def bench(tmp_path, replies=(), logs=(), take=None, asked=None, shown=SHOWN) -> Bench:
     """Players that answer by their job's name, and a sanitizer that answers by its tool's."""
-    taken = take or Take(AT, CASE, tape_of(launch(), CLONE))
+    taken = told_of(take or Take(AT, CASE, tape_of(launch(), CLONE)))
 
     def player(name, request, seconds):
         what = name.partition(":")[2]
@@ -239,7 +250,13 @@ def bench(tmp_path, replies=(), logs=(), take=None, asked=None) -> Bench:
         asked.append(name) if asked is not None else None
         return dict(logs).get(name, Log(NONE))
 
-    return Bench(lambda op, c, points: (op, [taken for _ in points]), player, tool, Turns(tmp_path))
+    def recorder(name, request, seconds):
+        return shown if binaries_json.validate_json(request) else Done(b"{}")
+
+    def takes(op, candidate, points):
+        return op, [taken for _ in points]
+
+    return Bench(takes, recorder, player, tool, Turns(tmp_path))
 
 
 BENT = replace(CASE, values="large")
@@ -289,6 +306,7 @@ def test_all_that_was_looked_into_is_told(tmp_path):
     assert asked[:4] == ["repeats", "effects", "wide", "bent"]
     assert sorted(asked[4:]) == sorted(TOOLS)
     assert notes == (
+        "registers, spills and matrix instructions of 1 binaries read off them again",
         f"30 runs in a fresh process at {AT} equal to the bit",
         "each of 1 kernels left out in turn: the outputs show it",
         "an input that spans more than 2^31 elements by its strides",
@@ -301,7 +319,7 @@ def test_what_could_not_be_looked_into_is_told_with_its_reason(tmp_path):
     gone = {tool: Log(why="compute-sanitizer is not installed here") for tool in TOOLS}
     logs = gone | {"memcheck": Log(NONE), "synccheck": Log(why="synccheck took too long")}
     points = replace(POINTS, beyond=None, bent=[])
-    told = look(plain_op(), None, points, bench(tmp_path, logs=logs.items()))[2:]
+    told = look(plain_op(), None, points, bench(tmp_path, logs=logs.items()))[3:]
     assert "no input has an axis to spread" in told[0]
     assert "no input can be bent" in told[1]
     assert told[2:] == (
@@ -311,14 +329,18 @@ def test_what_could_not_be_looked_into_is_told_with_its_reason(tmp_path):
         "synccheck took too long: not looked into: misused barriers",
     )
     full = bench(tmp_path, replies={"wide": Reply(notes=(job.NO_ROOM,))}.items())
-    assert "no room for it now" in look(plain_op(), None, POINTS, full)[2]
+    assert "no room for it now" in look(plain_op(), None, POINTS, full)[3]
     full = bench(tmp_path, replies={"bent": Reply(notes=(job.NO_ROOM,))}.items())
-    assert "not all tried" in look(plain_op(), None, POINTS, full)[3]
+    assert "not all tried" in look(plain_op(), None, POINTS, full)[4]
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
+        ({"shown": Done(shown_json.dump_json({NAME: (255, 0, False)}))},
+         "its binaries show other registers, spills and matrix instructions than it told of"),
+        ({"shown": Died("raised", "", "CalledProcessError")},
+         "its binaries cannot be disassembled"),
         ({"replies": {"effects": Reply()}}, "kernel does nothing that the outputs show"),
         ({"replies": {"repeats": Reply(whose="candidate", stage="deep", reason="gives other bits",
                                        take=0)}}, "gives other bits"),
@@ -331,7 +353,7 @@ def test_what_could_not_be_looked_into_is_told_with_its_reason(tmp_path):
         ({"logs": {"initcheck": Log(UNREAD.format(kernel="kernel"), "initcheck took too long")}},
          "kernel reads memory that nothing has written (initcheck)"),
     ],
-    ids=["idle", "repeats", "wide", "memcheck", "initcheck"],
+    ids=["facts", "no facts", "idle", "repeats", "wide", "memcheck", "initcheck"],
 )  # fmt: skip
 def test_what_is_wrong_is_rejected_at_deep(tmp_path, changes, reason):
     made = {k: v.items() if isinstance(v, dict) else v for k, v in changes.items()}
@@ -342,12 +364,23 @@ def test_what_is_wrong_is_rejected_at_deep(tmp_path, changes, reason):
 
 def test_a_doubtful_finding_is_told_and_not_held_against_it(tmp_path):
     race = {"racecheck": Log(RACE.replace("_rows", "kernel"))}
-    taped = tape_of(launch())
-    busy = KernelFacts("kernel", "sm_90", 32, 0, 0, 4, async_instructions=8)
-    take = Take(AT, CASE, replace(taped, tape=replace(taped.tape, kernels=(busy,))))
-    notes = look(plain_op(), None, POINTS, bench(tmp_path, logs=race.items(), take=take))
+    busy = told_of(Take(AT, CASE, tape_of(launch())), replace(PLAIN, async_instructions=8))
+    made = replace(bench(tmp_path, logs=race.items()), takes=lambda op, c, points: (op, [busy]))
+    notes = look(plain_op(), None, POINTS, made)
     (told,) = [note for note in notes if DOUBTFUL in note]
     assert told.startswith("racecheck says that kernel races on shared memory")
+
+
+@pytest.mark.parametrize("name", ["gemm", "softmax"])
+def test_binaries_show_what_the_compiler_told_of_them(zygote, name):
+    """Read in a process without a candidate, they say what its own process said of them."""
+    unit = next(unit for unit in discover(seeds) if unit.op.name == name)
+    (recording,) = record(unit.spec, unit.candidate(), [smoke(unit.spec)], zygote)
+    request = binaries_json.dump_json(recording.binaries)
+    done = zygote("evaluator.record.facts:main", request, 60.0)
+    (kernel,), (seen,) = recording.tape.kernels, shown_json.validate_json(done.body).values()
+    assert seen == (kernel.registers, kernel.spills, name == "gemm")
+    assert (kernel.matmul_instructions > 0) is (name == "gemm")
 
 
 def test_a_lost_player_is_our_own_failure(tmp_path):
@@ -360,10 +393,10 @@ def test_a_launcher_may_refuse_what_is_so_wide(tmp_path):
     def takes(op, candidate, points):
         if points[0][1].layout == "wide":
             raise CandidateError("record", "line 3: ValueError: rows must be close")
-        return op, [Take(AT, CASE, tape_of(launch()))]
+        return op, [told_of(Take(AT, CASE, tape_of(launch())))]
 
     points = replace(POINTS, beyond=(AT, Case(1, "wide")))
-    note = look(plain_op(), None, points, replace(bench(tmp_path), takes=takes))[2]
+    note = look(plain_op(), None, points, replace(bench(tmp_path), takes=takes))[3]
     assert "refused by the launcher (line 3" in note
 
 

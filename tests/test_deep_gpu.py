@@ -251,7 +251,9 @@ def test_a_seed_stands_up_to_all_of_it(name, tmp_path):
         [(at, CASE) for at in checks[:2]], (checks[-1], CASE), [(at, CASE) for at in checks],
         beyond(op, 3),
     )  # fmt: skip
-    notes = look(op, unit.candidate(), points, Bench(takes, run_alone, sanitize, Turns(tmp_path)))
+    notes = look(
+        op, unit.candidate(), points, Bench(takes, run_alone, run_alone, sanitize, Turns(tmp_path))
+    )
     print(*notes, sep="\n")  # noqa: T201
     assert len(notes) >= 4
     check_replayed(op, takes(op, unit.candidate(), points.small)[1], run_alone, Turns(tmp_path))

@@ -14,16 +14,18 @@ from evaluator.deep.job import EFFECT, NO_ROOM
 from evaluator.deep.looks import REPEATS, launched, pairs
 from evaluator.deep.running import Sanitize
 from evaluator.deep.sanitizer import TOOLS, Tool, believed, findings
-from evaluator.errors import CandidateError
-from evaluator.isolate import Isolate
+from evaluator.errors import CandidateError, LabError
+from evaluator.isolate import Died, Isolate, works
 from evaluator.matrix import Point
 from evaluator.play.judge import CHECK_S, START_S, ask
 from evaluator.play.wire import Reply, Request, Take, dump_request, pack
+from evaluator.record.facts import binaries_json, shown_json
 from evaluator.turns import Turns
 from kernel_library.candidate import Candidate
 from kernel_library.spec import OpSpec
 
 JOB = "evaluator.deep.job"
+FACTS, SHOWN = "evaluator.record.facts:main", "registers, spills and matrix instructions"
 #: Seconds that a tool may take: torch starts some times slower under it, then each take.
 TOOL_S, TAKE_S = 180.0, 60.0
 #: Seconds for writing, drawing and comparing some ten gigabytes.
@@ -47,6 +49,7 @@ class Bench:
     """What the stage works with: recordings as takes, with the op whose graphs they need."""
 
     takes: Callable[[OpSpec, Candidate, Sequence[Point]], tuple[OpSpec, list[Take]]]
+    recorder: Isolate
     player: Isolate
     sanitize: Sanitize
     turns: Turns
@@ -56,6 +59,7 @@ def look(op: OpSpec, candidate: Candidate, points: Points, bench: Bench) -> tupl
     """What was looked into, as notes. Raises `CandidateError` at stage `deep`, and `LabError`."""
     with _at_deep():
         return (
+            _shown(op, candidate, [*points.matrix, points.real], bench),
             _repeated(op, candidate, points.real, bench),
             _effects(op, candidate, [*points.matrix, points.real], bench),
             _beyond(op, candidate, points.beyond, bench),
@@ -76,6 +80,24 @@ def _ask(op: OpSpec, takes: list[Take], bench: Bench, name: str, seconds: float)
     sent, binaries = pack(takes)
     request = Request("check", op, sent, binaries, str(bench.turns.folder))
     return ask(request, takes, bench.player, START_S + seconds, f"{JOB}:{name}")
+
+
+def _shown(op: OpSpec, candidate: Candidate, points: Sequence[Point], bench: Bench) -> str:
+    """Facts of kernels come from a process that holds the candidate, so they are read once more."""
+    _, takes = bench.takes(op, candidate, points)
+    _, binaries = pack(takes)
+    outcome = bench.recorder(FACTS, binaries_json.dump_json(binaries), START_S)
+    if isinstance(outcome, Died):
+        if works(bench.recorder, FACTS, binaries_json.dump_json({})):
+            raise CandidateError("deep", "its binaries cannot be disassembled")
+        raise LabError(f"binaries could not be read: {outcome.text}")
+    shown = shown_json.validate_json(outcome.body)
+    for take in takes:
+        kernels = take.recording.tape.kernels
+        told = sorted((k.registers, k.spills, k.matmul_instructions > 0) for k in kernels)
+        if told != sorted(shown[digest] for digest in take.recording.binaries):
+            raise CandidateError("deep", f"its binaries show other {SHOWN} than it told of")
+    return f"{SHOWN} of {len(binaries)} binaries read off them again"
 
 
 def _repeated(op: OpSpec, candidate: Candidate, point: Point, bench: Bench) -> str:
