@@ -10,7 +10,9 @@ moves       reads x, w and b once, writes y once
 plan        a program keeps ROWS rows in registers from load to store, so that the variance is taken
             about the mean itself, and either ends there or walks on (PROGRAMS on each SM, loads
             STAGES deep); rows too long for registers are swept twice, first with a running mean
-            and variance in each lane (Welford's); STREAM asks L2 to let go of y first
+            and variance in each lane (Welford's); STREAM asks L2 to let go of y first, LOAD says
+            how x, w and b come; what is known before a launch costs no instruction: no mask where
+            rows fill their blocks and ROWS divides M
 """
 
 import torch
@@ -60,43 +62,53 @@ def no_row_outgrows_its_bound(
 
 
 @triton.jit
-def _normalise(x, w, b, N, eps, inside, DTYPE: tl.constexpr, FULL: tl.constexpr):
+def _normalise(
+    x, w, b, N, eps, of_row, DTYPE: tl.constexpr, FULL: tl.constexpr, BLOCK: tl.constexpr
+):
     x = x.to(tl.float32)
-    away = x - tl.sum(x, axis=1, keep_dims=True) / N
+    total = tl.sum(x, axis=1, keep_dims=True)
+    # a row that fills its block is of a power of two: its means take no division
+    away = x - (total * (1.0 / BLOCK) if FULL else total / N)
     if not FULL:
         # lanes past the row held zeros, which are not zero once the mean is taken off
-        away = tl.where(inside, away, 0.0)
-    r = tl.rsqrt(tl.sum(away * away, axis=1, keep_dims=True) / N + eps)
+        away = tl.where(of_row, away, 0.0)
+    squares = tl.sum(away * away, axis=1, keep_dims=True)
+    r = tl.rsqrt((squares * (1.0 / BLOCK) if FULL else squares / N) + eps)
     return (away * r * w.to(tl.float32) + b.to(tl.float32)).to(DTYPE)
 
 
 @triton.jit
 def _layer_norm_rows(
     x_ptr, w_ptr, b_ptr, y_ptr, M, N, x_stride, y_stride, eps,
-    FULL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
-    HINT: tl.constexpr,
+    FULL: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    STAGES: tl.constexpr, X_CACHE: tl.constexpr, X_HINT: tl.constexpr, W_HINT: tl.constexpr,
+    Y_HINT: tl.constexpr,
 ):  # fmt: skip
     col = tl.arange(0, BLOCK)[None, :]
     dtype: tl.constexpr = y_ptr.dtype.element_ty
+    of_row = None if FULL else col < N
+    # what a full row's block holds of rows past M is not stored: it needs no zeros
+    OUTSIDE: tl.constexpr = None if FULL else 0.0
     if STAGES == 0:
         # no loop: x, w and b are then on their way at the same time
         row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-        inside = row < M if FULL else (row < M) & (col < N)
-        x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
-        w = tl.load(w_ptr + col, mask=col < N, other=0.0)
-        b = tl.load(b_ptr + col, mask=col < N, other=0.0)
-        y = _normalise(x, w, b, N, eps, inside, dtype, FULL)
-        tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=HINT)
+        inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
+        at = x_ptr + row * x_stride + col
+        x = tl.load(at, mask=inside, other=OUTSIDE, cache_modifier=X_CACHE, eviction_policy=X_HINT)
+        w = tl.load(w_ptr + col, mask=of_row, other=OUTSIDE, eviction_policy=W_HINT)
+        b = tl.load(b_ptr + col, mask=of_row, other=OUTSIDE, eviction_policy=W_HINT)
+        y = _normalise(x, w, b, N, eps, of_row, dtype, FULL, BLOCK)
+        tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=Y_HINT)
     else:
-        w = tl.load(w_ptr + col, mask=col < N, other=0.0)
-        b = tl.load(b_ptr + col, mask=col < N, other=0.0)
+        w = tl.load(w_ptr + col, mask=of_row, other=OUTSIDE)
+        b = tl.load(b_ptr + col, mask=of_row, other=OUTSIDE)
         step = tl.num_programs(0) * ROWS
         for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
             row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-            inside = row < M if FULL else (row < M) & (col < N)
-            x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
-            y = _normalise(x, w, b, N, eps, inside, dtype, FULL)
-            tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=HINT)
+            inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
+            x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=OUTSIDE)
+            y = _normalise(x, w, b, N, eps, of_row, dtype, FULL, BLOCK)
+            tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=Y_HINT)
 
 
 @triton.jit
@@ -128,6 +140,16 @@ def _layer_norm_long_row(
         tl.store(y_ptr + row * y_stride + col, y, mask=col < N)
 
 
+#: By LOAD: the cache modifier of x, the eviction policies of x and of w and b.
+_LOADS = (
+    ("", "", ""),
+    (".cg", "", ""),
+    ("", "evict_first", ""),
+    ("", "evict_last", ""),
+    ("", "", "evict_last"),
+)
+
+
 def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
     """One program for each block, or `per_sm` on each multiprocessor that share them."""
     if per_sm == 0 or device.type != "cuda":
@@ -138,7 +160,7 @@ def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
 def layer_norm(
     x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, *,
     eps: float = 1e-5,
-    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, STREAM: int, num_warps: int,
+    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, STREAM: int, LOAD: int, num_warps: int,
 ) -> torch.Tensor:  # fmt: skip
     """Normalise in registers, or with SWEEP > 0 in two sweeps of blocks of that many columns."""
     M, N = x.shape
@@ -158,10 +180,12 @@ def layer_norm(
     ROWS = max(1, min(ROWS, 32768 // BLOCK))
     num_warps = max(num_warps, ROWS * BLOCK // 2048)
     STAGES = min(STAGES, 1 + 163840 // (ROWS * BLOCK * x.element_size())) if PROGRAMS > 0 else 0
+    x_cache, x_hint, w_hint = _LOADS[LOAD]
     _layer_norm_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
         x, w, b, y, M, N, x.stride(0), y.stride(0), eps,
-        FULL=N == BLOCK, ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES,
-        HINT="evict_first" if STREAM else "", num_warps=num_warps,
+        FULL=N == BLOCK, EVEN=M % ROWS == 0, ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES,
+        X_CACHE=x_cache, X_HINT=x_hint, W_HINT=w_hint,
+        Y_HINT="evict_first" if STREAM else "", num_warps=num_warps,
     )  # fmt: skip
     return y
 
@@ -178,6 +202,7 @@ UNIT = Unit(
             "STAGES": (1, 2, 3),
             "SWEEP": (0, 2048, 4096, 8192),
             "STREAM": (0, 1),
+            "LOAD": (0, 1, 2, 3, 4),
             "num_warps": (4, 1, 2, 8, 16, 32),
         },
         # what was best for rms_norm on an H200: the same row, one sum and one vector more
@@ -199,7 +224,8 @@ UNIT = Unit(
             "(PROGRAMS > 0) == (STAGES > 1)",
             "PROGRAMS == 0 or N >= 2048",
             # what fits in L2 may be wanted from there next
-            "STREAM == 0 or M * N * itemsize > 33554432",
+            "STREAM + LOAD == 0 or M * N * itemsize > 33554432",
+            "LOAD == 0 or (PROGRAMS == 0 and SWEEP == 0)",
             # a walking program keeps w and b as well
             "PROGRAMS == 0 or (N <= 16384 and M > 132 * ROWS * PROGRAMS)",
             "ROWS == 1 or (M >= 264 * ROWS and ROWS * pow2(N) <= 8192)",
