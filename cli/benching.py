@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from worker.judging import Judge
     from worker.retrieval import Known
 
-BASELINES = "eager,compile,max-autotune,liger"
+BASELINES = "eager,compile,max-autotune,liger,fla"
 
 
 def bench(

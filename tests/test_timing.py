@@ -9,10 +9,11 @@ import pytest
 import torch
 from tapes import AT, CPU, op_of, plain_op
 
+import seeds
 from evaluator.datasheet import MARGIN, datasheet
 from evaluator.errors import CandidateError, LabError
 from evaluator.graphs import run
-from evaluator.play import baselines
+from evaluator.play import baselines, libraries
 from evaluator.play.statistics import (
     Plan,
     noise,
@@ -29,6 +30,7 @@ from evaluator.play.timing import _Batch, kept
 from kernel_library.codec import device_json
 from kernel_library.device import Ceilings, Device, Target
 from kernel_library.spec import Cost
+from kernel_library.unit import discover
 
 
 @pytest.mark.parametrize(
@@ -202,15 +204,48 @@ def test_a_graph_as_a_module_computes_the_same():
 
 def test_a_rival_that_computes_something_else_is_no_rival():
     graph, x = op_of(lambda x: x * 2).reference.graphs[str(AT)], [torch.randn(3, 40)]
-    baselines.agrees(lambda args: args[0] * 2.01, graph, x)
+    baselines.agrees("fla", lambda args: args[0] * 2.01, graph, x)
     for wrong in (lambda a: a[0] * 2.1, lambda a: a[0][:2] * 2, lambda a: (a[0] * 2, a[0])):
-        with pytest.raises(baselines.NotApplicable, match="something else"):
-            baselines.agrees(wrong, graph, x)
+        with pytest.raises(
+            baselines.NotApplicable, match="fla: its op of this name computes something else"
+        ):
+            baselines.agrees("fla", wrong, graph, x)
+
+
+@pytest.mark.parametrize(("library", "ops"), libraries.LIBRARIES.items())
+def test_a_librarys_function_is_called_as_the_table_says(monkeypatch, library, ops):
+    """Each op of the table is a seed's, and its call gets the op's own inputs and options."""
+    units = {unit.op.name: unit.op for unit in discover(seeds)}
+    for name, function in ops.items():
+        called = []
+        stand_in = Recorder(lambda *args, called=called, **named: called.append((args, named)))
+        monkeypatch.setitem(sys.modules, function.module, stand_in)
+        op = units[name]
+        inputs = [f"{tensor} of {name}" for tensor in op.inputs]
+        options = {o: option.default for o, option in op.options.items()}
+        libraries.find(library, name, options)(inputs)
+        given = [arg for args, _ in called for arg in args]
+        assert set(inputs) <= set(given)
+        for option, value in function.only.items():
+            with pytest.raises(libraries.Missing, match="with these options"):
+                libraries.find(library, name, {**options, option: f"not {value}"})
+
+
+class Recorder:
+    """A module in which every name is the same function."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.function
 
 
 def test_a_baseline_that_is_not_there_is_told_from_one_that_cannot_run(monkeypatch):
     op = plain_op()
-    for name in ("cudnn", "flash", "liger"):
+    for name in ("cudnn", "flash", "liger", "fla"):
         with pytest.raises(baselines.NotApplicable, match=name):
             baselines.baseline(name, op, AT, CPU)
     with pytest.raises(LabError, match="eager, compile"):

@@ -19,6 +19,7 @@ from evaluator.evaluate import Lab, evaluate
 from evaluator.intake import export
 from evaluator.isolate import Died
 from evaluator.labs import Rooms, interpreted_lab, open_rooms, replayed_lab
+from evaluator.play.libraries import LIBRARIES
 from evaluator.play.wire import Pace
 from kernel_library.candidate import Candidate
 from kernel_library.codec import device_json
@@ -30,7 +31,7 @@ from kernel_library.verdict import Verdict
 #: of a kernel of 40 us take 0.02 s. All others wait meanwhile: with sixteen at a time it is this,
 #: at each workload, that bounds how many candidates a minute are judged.
 QUICK = Pace(seconds=0.02)
-FULL = ("eager", "compile", "max-autotune", "liger")
+FULL = ("eager", "compile", "max-autotune", *LIBRARIES)
 CALIBRATE_SECONDS = 180.0
 
 

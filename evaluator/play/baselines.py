@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from os import environ
 from shutil import which
@@ -15,13 +16,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from evaluator import aten
 from evaluator.errors import LabError
 from evaluator.graphs import check, run
+from evaluator.play.libraries import LIBRARIES, Missing, find, import_ahead
 from kernel_library.formula import Value
 from kernel_library.graph import Graph
 from kernel_library.spec import OpSpec, Workload
 
 Baseline = Callable[[Sequence[torch.Tensor]], object]
 #: What each name means; the first three apply to every op.
-BASELINES = ("eager", "compile", "max-autotune", "cudnn", "flash", "liger")
+BASELINES = ("eager", "compile", "max-autotune", "cudnn", "flash", *LIBRARIES)
 _MODES = {"compile": None, "max-autotune": "max-autotune-no-cudagraphs"}
 _ATTENTION = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
 _SDPA = "aten.scaled_dot_product_attention.default"
@@ -44,15 +46,18 @@ def baseline(name: str, op: OpSpec, at: Workload, device: torch.device) -> Basel
         return _compiled(graph, _MODES[name], device)
     if name in _ATTENTION:
         return _attention(name, graph)
-    if name == "liger":
-        return _liger(op.name, op.option_values(at))
+    if name in LIBRARIES:
+        return _library(name, op.name, op.option_values(at))
     raise LabError(f"there is no baseline {name!r}; there are {', '.join(BASELINES)}")
 
 
-def get_ready(names: Sequence[str]) -> None:
-    """Import what these baselines need: seconds that no GPU need wait for."""
+def get_ready(names: Sequence[str], op: str = "") -> None:
+    """Import what these baselines of an op need: seconds that no GPU need wait for."""
     if _MODES.keys() & set(names):
         import_module("torch._inductor.compile_fx")
+    for name in LIBRARIES.keys() & set(names):
+        with suppress(ImportError):
+            import_ahead(name, op)
 
 
 def graph_at(op: OpSpec, at: Workload) -> Graph:
@@ -106,39 +111,21 @@ def _attention(name: str, graph: Graph) -> Baseline:
     return call
 
 
-#: Liger's functions by our ops' names: which options they take in order, and which they cannot.
-_LIGER: Mapping[str, tuple[str, tuple[str, ...], Mapping[str, Value]]] = {
-    "rms_norm": ("liger_rms_norm", ("eps", "offset", "cast"), {}),
-    "layer_norm": ("liger_layer_norm", ("eps",), {}),
-    "softmax": ("liger_softmax", (), {"scale": 1.0}),
-    "swiglu": ("liger_swiglu", (), {}),
-    "geglu": ("liger_geglu", (), {"approximate": "tanh"}),
-    "add_rms_norm": ("liger_fused_add_rms_norm", ("eps", "offset", "cast"), {}),
-}
-
-
-def _liger(op: str, options: Mapping[str, Value]) -> Baseline:
-    """Liger's kernel for an op of that name; whether it is the same op, `agrees` tells."""
-    name, wanted, only = _LIGER.get(op, ("", (), {}))
-    if not name or any(options.get(o, value) != value for o, value in only.items()):
-        raise NotApplicable(f"liger: has no {op} with these options")
+def _library(name: str, op: str, options: Mapping[str, Value]) -> Baseline:
+    """A library's kernel for an op of that name; whether it is the same op, `agrees` tells."""
     try:
-        functional = import_module("liger_kernel.transformers.functional")
-        call = getattr(functional, name)
-    except ImportError as error:
-        raise NotApplicable("liger: is not installed here") from error
-    except AttributeError as error:
-        raise NotApplicable(f"liger: this version has no {name}") from error
-    given = [options[o] for o in wanted if o in options]
+        call = find(name, op, options)
+    except Missing as why:
+        raise NotApplicable(f"{name}: {why}") from why
 
     def run_detached(args: Sequence[torch.Tensor]) -> object:
         with torch.no_grad():
-            return call(*args, *given)
+            return call(args)
 
     return run_detached
 
 
-def agrees(call: Baseline, graph: Graph, args: Sequence[torch.Tensor]) -> None:
+def agrees(name: str, call: Baseline, graph: Graph, args: Sequence[torch.Tensor]) -> None:
     """Raise `NotApplicable` unless a library's function computes what the graph does, within 2 %.
 
     A name is no proof, and a rival that computes something else proves nothing.
@@ -147,7 +134,7 @@ def agrees(call: Baseline, graph: Graph, args: Sequence[torch.Tensor]) -> None:
     got = made if isinstance(made, tuple) else (made,)
     wanted = run(graph, args)
     if len(got) != len(wanted) or not all(map(_near, got, wanted)):
-        raise NotApplicable("liger: its op of this name computes something else")
+        raise NotApplicable(f"{name}: its op of this name computes something else")
 
 
 def _near(got: torch.Tensor, wanted: torch.Tensor) -> bool:

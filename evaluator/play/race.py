@@ -12,6 +12,7 @@ from evaluator.errors import CandidateError, LabError, ProblemError
 from evaluator.inputs import Inputs, draw
 from evaluator.play.baselines import NotApplicable, agrees, baseline, get_ready, graph_at
 from evaluator.play.check import Players, Turn, judged, kernels, wanted_at
+from evaluator.play.libraries import LIBRARIES
 from evaluator.play.memory import storage
 from evaluator.play.player import Bound, Player, finish, named
 from evaluator.play.statistics import Plan, plan, possible, summary, versus
@@ -49,7 +50,7 @@ def race(
     device = request.device
     if device is None:
         raise LabError("times need a calibrated device to be held against")
-    get_ready(request.pace.arms)
+    get_ready(request.pace.arms, request.op.name)
     with turns.shared():
         clock = Clock(players.device, device.l2_bytes)
     meet = Meet(request.pace, device, clock, turns, at, {})
@@ -164,8 +165,8 @@ def _rivals(track: Track, names: Sequence[str], notes: dict[str, None]) -> Itera
     for name in names:
         try:
             call = baseline(name, player.op, at, player.device)
-            if name == "liger":
-                agrees(call, graph_at(player.op, at), _inputs(track.bounds[0]))
+            if name in LIBRARIES:
+                agrees(name, call, graph_at(player.op, at), _inputs(track.bounds[0]))
             acts = [_on(call, bound) for bound in track.bounds]
             yield capture(name, acts, track.plan)
         except NotApplicable as why:
