@@ -11,7 +11,9 @@ dtype    float32, float16, bfloat16; s is rounded to x's dtype and y is of what 
 moves    reads x, residual and w once, writes y and s once
 plan     a program keeps ROWS rows in registers from load to store, and either ends there or walks
          on (PROGRAMS on each SM, loads STAGES deep); rows too long for registers are swept twice,
-         the second time over s; STREAM asks L2 to let go of s first: y is wanted next
+         the second time over s; STREAM asks L2 to let go of s first: y is wanted next; LOAD says
+         how x, residual and w come; what is known before a launch costs no instruction: no mask
+         where rows fill their blocks and ROWS divides M
 """
 
 import torch
@@ -85,12 +87,15 @@ def no_row_outgrows_its_bound(
 
 @triton.jit
 def _normalise(
-    s, w, N, eps, offset, DTYPE: tl.constexpr, LLAMA: tl.constexpr, SHIFTED: tl.constexpr
-):
+    s, w, N, eps, offset, DTYPE: tl.constexpr, LLAMA: tl.constexpr, SHIFTED: tl.constexpr,
+    FULL: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     s, w = s.to(tl.float32), w.to(tl.float32)
     if SHIFTED:
         w += offset
-    normed = s * tl.rsqrt(tl.sum(s * s, axis=1, keep_dims=True) / N + eps)
+    squares = tl.sum(s * s, axis=1, keep_dims=True)
+    # a row that fills its block is of a power of two: its mean takes no division
+    normed = s * tl.rsqrt((squares * (1.0 / BLOCK) if FULL else squares / N) + eps)
     if LLAMA:
         normed = normed.to(DTYPE).to(tl.float32)
     return (normed * w).to(DTYPE)
@@ -100,32 +105,39 @@ def _normalise(
 def _add_rms_norm_rows(
     x_ptr, residual_ptr, w_ptr, y_ptr, s_ptr, M, N, x_stride, residual_stride, out_stride,
     eps, offset, LLAMA: tl.constexpr, SHIFTED: tl.constexpr, FULL: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, HINT: tl.constexpr,
+    EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    X_CACHE: tl.constexpr, X_HINT: tl.constexpr, W_HINT: tl.constexpr, S_HINT: tl.constexpr,
 ):  # fmt: skip
     col = tl.arange(0, BLOCK)[None, :]
     dtype: tl.constexpr = y_ptr.dtype.element_ty
+    of_row = None if FULL else col < N
+    # what a full row's block holds of rows past M is not stored: it needs no zeros
+    OUTSIDE: tl.constexpr = None if FULL else 0.0
     if STAGES == 0:
         # no loop: all loads are then on their way at the same time
         row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-        inside = row < M if FULL else (row < M) & (col < N)
-        x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
-        residual = tl.load(residual_ptr + row * residual_stride + col, mask=inside, other=0.0)
-        w = tl.load(w_ptr + col, mask=col < N, other=0.0)
+        inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
+        x_at, residual_at = x_ptr + row * x_stride + col, residual_ptr + row * residual_stride + col
+        x = tl.load(x_at, inside, OUTSIDE, cache_modifier=X_CACHE, eviction_policy=X_HINT)
+        residual = tl.load(
+            residual_at, inside, OUTSIDE, cache_modifier=X_CACHE, eviction_policy=X_HINT
+        )
+        w = tl.load(w_ptr + col, mask=of_row, other=OUTSIDE, eviction_policy=W_HINT)
         s = (x.to(tl.float32) + residual.to(tl.float32)).to(dtype)
-        tl.store(s_ptr + row * out_stride + col, s, mask=inside, eviction_policy=HINT)
-        y = _normalise(s, w, N, eps, offset, dtype, LLAMA, SHIFTED)
+        tl.store(s_ptr + row * out_stride + col, s, mask=inside, eviction_policy=S_HINT)
+        y = _normalise(s, w, N, eps, offset, dtype, LLAMA, SHIFTED, FULL, BLOCK)
         tl.store(y_ptr + row * out_stride + col, y, mask=inside)
     else:
-        w = tl.load(w_ptr + col, mask=col < N, other=0.0)
+        w = tl.load(w_ptr + col, mask=of_row, other=OUTSIDE)
         step = tl.num_programs(0) * ROWS
         for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
             row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-            inside = row < M if FULL else (row < M) & (col < N)
-            x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
-            residual = tl.load(residual_ptr + row * residual_stride + col, mask=inside, other=0.0)
+            inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
+            x = tl.load(x_ptr + row * x_stride + col, inside, OUTSIDE)
+            residual = tl.load(residual_ptr + row * residual_stride + col, inside, OUTSIDE)
             s = (x.to(tl.float32) + residual.to(tl.float32)).to(dtype)
-            tl.store(s_ptr + row * out_stride + col, s, mask=inside, eviction_policy=HINT)
-            y = _normalise(s, w, N, eps, offset, dtype, LLAMA, SHIFTED)
+            tl.store(s_ptr + row * out_stride + col, s, mask=inside, eviction_policy=S_HINT)
+            y = _normalise(s, w, N, eps, offset, dtype, LLAMA, SHIFTED, FULL, BLOCK)
             tl.store(y_ptr + row * out_stride + col, y, mask=inside)
 
 
@@ -159,6 +171,16 @@ def _add_rms_norm_long_row(
         tl.store(y_ptr + row * out_stride + col, (normed * w).to(dtype), mask=col < N)
 
 
+#: By LOAD: the cache modifier and the eviction policy of x and residual, and the policy of w.
+_LOADS = (
+    ("", "", ""),
+    (".cg", "", ""),
+    ("", "evict_first", ""),
+    ("", "evict_last", ""),
+    ("", "", "evict_last"),
+)
+
+
 def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
     """One program for each block, or `per_sm` on each multiprocessor that share them."""
     if per_sm == 0 or device.type != "cuda":
@@ -169,7 +191,7 @@ def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
 def add_rms_norm(
     x: torch.Tensor, residual: torch.Tensor, w: torch.Tensor, *,
     eps: float = 1e-6, offset: float = 0.0, cast: str = "llama",
-    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, STREAM: int, num_warps: int,
+    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, STREAM: int, LOAD: int, num_warps: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Normalise in registers, or with SWEEP > 0 in two sweeps of blocks of that many columns."""
     M, N = x.shape
@@ -192,10 +214,12 @@ def add_rms_norm(
     ROWS = max(1, min(ROWS, 32768 // BLOCK))
     num_warps = max(num_warps, ROWS * BLOCK // 2048)
     STAGES = min(STAGES, 1 + 81920 // (ROWS * BLOCK * x.element_size())) if PROGRAMS > 0 else 0
+    x_cache, x_hint, w_hint = _LOADS[LOAD]
     _add_rms_norm_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
         x, residual, w, y, s, M, N, *strides, eps, offset,
-        LLAMA=llama, SHIFTED=offset != 0.0, FULL=N == BLOCK, ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES,
-        HINT="evict_first" if STREAM else "", num_warps=num_warps,
+        LLAMA=llama, SHIFTED=offset != 0.0, FULL=N == BLOCK, EVEN=M % ROWS == 0,
+        ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES, X_CACHE=x_cache, X_HINT=x_hint, W_HINT=w_hint,
+        S_HINT="evict_first" if STREAM else "", num_warps=num_warps,
     )  # fmt: skip
     return y, s
 
@@ -212,6 +236,7 @@ UNIT = Unit(
             "STAGES": (1, 2, 3),
             "SWEEP": (0, 2048, 4096, 8192),
             "STREAM": (0, 1),
+            "LOAD": (0, 1, 2, 3, 4),
             "num_warps": (4, 1, 2, 8, 16, 32),
         },
         # what was best for rms_norm on an H200, where the loads are half as many, but for odd rows
@@ -233,7 +258,8 @@ UNIT = Unit(
             "(PROGRAMS > 0) == (STAGES > 1)",
             "PROGRAMS == 0 or N >= 2048",
             # what fits in L2 may be wanted from there next
-            "STREAM == 0 or M * N * itemsize > 33554432",
+            "STREAM + LOAD == 0 or M * N * itemsize > 33554432",
+            "LOAD == 0 or (PROGRAMS == 0 and SWEEP == 0)",
             # a walking program keeps w as well
             "PROGRAMS == 0 or (N <= 16384 and M > 132 * ROWS * PROGRAMS)",
             "ROWS == 1 or (M >= 264 * ROWS and ROWS * pow2(N) <= 8192)",
