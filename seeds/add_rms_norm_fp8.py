@@ -12,7 +12,9 @@ dtype    x, residual, w, s float32, float16, bfloat16; scale float32; float32 in
 moves    reads x, residual and w once, writes y, scale and s once
 plan     a program keeps ROWS rows in registers from load to store, and either ends there or walks
          on (PROGRAMS on each SM, loads STAGES deep); rows too long for registers are swept three
-         times; STREAM asks L2 to let go of s first: y is wanted next
+         times; STREAM asks L2 to let go of s first: y is wanted next; LOAD says how x, residual and
+         w come; what is known before a launch costs no instruction: no mask where rows fill their
+         blocks and ROWS divides M
 """
 
 import torch
@@ -84,12 +86,16 @@ def _scale(largest):
 
 
 @triton.jit
-def _quantised(s, w, N, eps, offset, SHIFTED: tl.constexpr):
+def _quantised(
+    s, w, N, eps, offset, SHIFTED: tl.constexpr, FULL: tl.constexpr, BLOCK: tl.constexpr
+):
     """The rows' norms over their scales, and the scales."""
     w = w.to(tl.float32)
     if SHIFTED:
         w += offset
-    n = s * tl.rsqrt(tl.sum(s * s, axis=1, keep_dims=True) / N + eps) * w
+    squares = tl.sum(s * s, axis=1, keep_dims=True)
+    # a row that fills its block is of a power of two: its mean takes no division
+    n = s * tl.rsqrt((squares * (1.0 / BLOCK) if FULL else squares / N) + eps) * w
     scale = _scale(tl.max(tl.abs(n), axis=1, keep_dims=True))
     return n * (1.0 / scale), scale
 
@@ -98,36 +104,45 @@ def _quantised(s, w, N, eps, offset, SHIFTED: tl.constexpr):
 def _add_rms_norm_fp8_rows(
     x_ptr, residual_ptr, w_ptr, y_ptr, scale_ptr, s_ptr, M, N, x_stride, residual_stride,
     out_stride, eps, offset, SHIFTED: tl.constexpr, FULL: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, HINT: tl.constexpr,
+    EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    X_CACHE: tl.constexpr, X_HINT: tl.constexpr, W_HINT: tl.constexpr, S_HINT: tl.constexpr,
 ):  # fmt: skip
     col = tl.arange(0, BLOCK)[None, :]
     wide: tl.constexpr = s_ptr.dtype.element_ty
     narrow: tl.constexpr = y_ptr.dtype.element_ty
+    of_row = None if FULL else col < N
+    # what a full row's block holds of rows past M is not stored: it needs no zeros
+    OUTSIDE: tl.constexpr = None if FULL else 0.0
     if STAGES == 0:
         # no loop: all loads are then on their way at the same time
         row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-        inside = row < M if FULL else (row < M) & (col < N)
-        x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
-        residual = tl.load(residual_ptr + row * residual_stride + col, mask=inside, other=0.0)
-        w = tl.load(w_ptr + col, mask=col < N, other=0.0)
+        inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
+        x_at, residual_at = x_ptr + row * x_stride + col, residual_ptr + row * residual_stride + col
+        x = tl.load(x_at, inside, OUTSIDE, cache_modifier=X_CACHE, eviction_policy=X_HINT)
+        residual = tl.load(
+            residual_at, inside, OUTSIDE, cache_modifier=X_CACHE, eviction_policy=X_HINT
+        )
+        w = tl.load(w_ptr + col, mask=of_row, other=OUTSIDE, eviction_policy=W_HINT)
         s = x.to(tl.float32) + residual.to(tl.float32)
-        tl.store(s_ptr + row * out_stride + col, s.to(wide), mask=inside, eviction_policy=HINT)
-        y, scale = _quantised(s, w, N, eps, offset, SHIFTED)
+        tl.store(s_ptr + row * out_stride + col, s.to(wide), mask=inside, eviction_policy=S_HINT)
+        y, scale = _quantised(s, w, N, eps, offset, SHIFTED, FULL, BLOCK)
         tl.store(y_ptr + row * out_stride + col, y.to(narrow), mask=inside)
-        tl.store(scale_ptr + row, scale, mask=row < M)
+        tl.store(scale_ptr + row, scale, mask=None if EVEN else row < M)
     else:
-        w = tl.load(w_ptr + col, mask=col < N, other=0.0)
+        w = tl.load(w_ptr + col, mask=of_row, other=OUTSIDE)
         step = tl.num_programs(0) * ROWS
         for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
             row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-            inside = row < M if FULL else (row < M) & (col < N)
-            x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0)
-            residual = tl.load(residual_ptr + row * residual_stride + col, mask=inside, other=0.0)
+            inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
+            x = tl.load(x_ptr + row * x_stride + col, inside, OUTSIDE)
+            residual = tl.load(residual_ptr + row * residual_stride + col, inside, OUTSIDE)
             s = x.to(tl.float32) + residual.to(tl.float32)
-            tl.store(s_ptr + row * out_stride + col, s.to(wide), mask=inside, eviction_policy=HINT)
-            y, scale = _quantised(s, w, N, eps, offset, SHIFTED)
+            tl.store(
+                s_ptr + row * out_stride + col, s.to(wide), mask=inside, eviction_policy=S_HINT
+            )
+            y, scale = _quantised(s, w, N, eps, offset, SHIFTED, FULL, BLOCK)
             tl.store(y_ptr + row * out_stride + col, y.to(narrow), mask=inside)
-            tl.store(scale_ptr + row, scale, mask=row < M)
+            tl.store(scale_ptr + row, scale, mask=None if EVEN else row < M)
 
 
 @triton.jit
@@ -167,6 +182,16 @@ def _add_rms_norm_fp8_long_row(
         tl.store(y_ptr + col, y.to(y_ptr.dtype.element_ty), mask=col < N)
 
 
+#: By LOAD: the cache modifier and the eviction policy of x and residual, and the policy of w.
+_LOADS = (
+    ("", "", ""),
+    (".cg", "", ""),
+    ("", "evict_first", ""),
+    ("", "evict_last", ""),
+    ("", "", "evict_last"),
+)
+
+
 def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
     """One program for each block, or `per_sm` on each multiprocessor that share them."""
     if per_sm == 0 or device.type != "cuda":
@@ -177,7 +202,7 @@ def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
 def add_rms_norm_fp8(
     x: torch.Tensor, residual: torch.Tensor, w: torch.Tensor, *,
     eps: float = 1e-6, offset: float = 0.0,
-    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, STREAM: int, num_warps: int,
+    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, STREAM: int, LOAD: int, num_warps: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """Normalise in registers, or with SWEEP > 0 in three sweeps of blocks of that many columns."""
     M, N = x.shape
@@ -200,10 +225,12 @@ def add_rms_norm_fp8(
     ROWS = max(1, min(ROWS, 32768 // BLOCK))
     num_warps = max(num_warps, ROWS * BLOCK // 2048)
     STAGES = min(STAGES, 1 + 81920 // (ROWS * BLOCK * x.element_size())) if PROGRAMS > 0 else 0
+    x_cache, x_hint, w_hint = _LOADS[LOAD]
     _add_rms_norm_fp8_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
         x, residual, w, y, scale, s, M, N, *strides, eps, offset,
-        SHIFTED=offset != 0.0, FULL=N == BLOCK, ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES,
-        HINT="evict_first" if STREAM else "", num_warps=num_warps,
+        SHIFTED=offset != 0.0, FULL=N == BLOCK, EVEN=M % ROWS == 0,
+        ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES, X_CACHE=x_cache, X_HINT=x_hint, W_HINT=w_hint,
+        S_HINT="evict_first" if STREAM else "", num_warps=num_warps,
     )  # fmt: skip
     return y, scale, s
 
@@ -220,6 +247,7 @@ UNIT = Unit(
             "STAGES": (1, 2, 3),
             "SWEEP": (0, 2048, 4096, 8192),
             "STREAM": (0, 1),
+            "LOAD": (0, 1, 2, 3, 4),
             "num_warps": (4, 1, 2, 8, 16, 32),
         },
         # what was best for rms_norm on an H200, where the loads are half as many, but for odd rows
@@ -241,7 +269,8 @@ UNIT = Unit(
             "(PROGRAMS > 0) == (STAGES > 1)",
             "PROGRAMS == 0 or N >= 2048",
             # what fits in L2 may be wanted from there next
-            "STREAM == 0 or M * N * itemsize > 33554432",
+            "STREAM + LOAD == 0 or M * N * itemsize > 33554432",
+            "LOAD == 0 or (PROGRAMS == 0 and SWEEP == 0)",
             # a walking program keeps w as well
             "PROGRAMS == 0 or (N <= 16384 and M > 132 * ROWS * PROGRAMS)",
             "ROWS == 1 or (M >= 264 * ROWS and ROWS * pow2(N) <= 8192)",
