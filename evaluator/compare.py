@@ -7,9 +7,9 @@ norm of its error is above the cap. Every test is written so that NaN fails it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import isfinite, sqrt
 
 import torch
 
@@ -18,8 +18,15 @@ from evaluator.poison import bits, seen
 from evaluator.tolerance import BOUNDS, HIGHEST_CAP, LEAST_SCALE, SHORTEST_ROW
 from kernel_library.spec import Tolerance
 
-#: Elements compared at a time: float64 temporaries of 32 MiB.
-CHUNK = 1 << 22
+#: Elements compared at a time: float64 temporaries of 256 KiB stay in a core's cache (with those of
+#: 32 MiB, a core takes five times as long), and a GPU is kept busy by those of 32 MiB.
+HOST_CHUNK, CHUNK = 1 << 15, 1 << 22
+#: Rows longer than this have no scale of their own.
+LONGEST_ROW = 1 << 22
+UNWRITTEN = "has elements that were never written"
+_l2 = torch.linalg.vector_norm
+#: An answer, the truth, and torch's own answer.
+_Trio = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +64,19 @@ def compare(
         many = "more outputs" if len(got) > len(truth) else _count(len(got))
         raise Mismatch(f"returned {many}, {_count(len(truth))} wanted")
     worst = Errors(0.0, 0.0)
-    for i, (g, t, y) in enumerate(zip(got, truth, yardstick, strict=True)):
+    for i, trio in enumerate(zip(got, truth, yardstick, strict=True)):
         label = f"output {names[i]!r}" if names else f"output {i}"
         try:
-            found = _compare(g, t, y, tolerance, poison, wanted.picked.get(i))
+            found = _compare(trio, tolerance, poison, wanted.picked.get(i))
         except Mismatch as wrong:
             raise Mismatch(f"{label} {wrong.reason}") from None
         worst = Errors(max(worst.error, found.error), max(worst.torch_error, found.torch_error))
     return worst
 
 
-def _compare(
-    got: torch.Tensor,
-    truth: torch.Tensor,
-    own: torch.Tensor,
-    tolerance: Tolerance,
-    poison: int,
-    picked: Picked | None,
-) -> Errors:
+def _compare(trio: _Trio, tolerance: Tolerance, poison: int, picked: Picked | None) -> Errors:
     """One output."""
+    got, truth, own = trio
     if got.shape != own.shape:
         raise Mismatch("has the wrong shape")
     if got.dtype != own.dtype:
@@ -89,181 +90,192 @@ def _compare(
             raise Mismatch(wrong)
         return Errors(0.0, 0.0)
     if not got.dtype.is_floating_point:
-        return _exact(got, truth, tolerance, poison)
-    _same_pattern(got, truth, poison)
+        _refuse(_unequal(trio, tolerance.loosen, poison))
+        return Errors(0.0, 0.0)
+    in_range = peak(truth) <= torch.finfo(got.dtype).max
+    plain = in_range and isfinite(peak(got)) and isfinite(peak(own))
+    if not plain:
+        _refuse(_other_pattern(trio, poison))
     if got.dtype.itemsize == 1:
-        _within_a_code(got, truth, tolerance, poison)
-    return _floats(got, truth, own, tolerance, poison)
+        _refuse(_far_codes(trio, tolerance.loosen, poison))
+    return _floats(trio, tolerance, poison, plain)
 
 
-def _exact(got: torch.Tensor, truth: torch.Tensor, tolerance: Tolerance, poison: int) -> Errors:
+def peak(tensor: torch.Tensor) -> float:
+    """The largest magnitude of floats; NaN if there is one, and 0 where there is nothing."""
+    if not tensor.numel():
+        return 0.0
+    # bits but for the sign are in the order of magnitudes: infinity over all others, NaN over that
+    unsigned = (1 << 8 * tensor.dtype.itemsize - 1) - 1
+    largest = torch.stack([(bits(part) & unsigned).amax() for part in _chunks(tensor)]).amax()
+    return float(largest.view(tensor.dtype))
+
+
+#: Reasons to refuse an answer, the first to be told first, and where in a chunk each holds.
+_Reasons = Mapping[str, torch.Tensor]
+
+
+def _refuse(chunks: Iterable[_Reasons]) -> None:
+    """Raise the first reason that holds anywhere."""
+    found = [{reason: mask.any() for reason, mask in each.items()} for each in chunks]
+    anywhere = torch.stack([torch.stack(tuple(each.values())) for each in found]).any(0)
+    for reason, holds in zip(found[0], anywhere.tolist(), strict=True):
+        if holds:
+            raise Mismatch(reason)
+
+
+def _unequal(trio: _Trio, loosen: float, poison: int) -> Iterator[_Reasons]:
     """Integers and bools: equal, but for one step of an 8-bit quantiser that may round."""
-    step = int(got.dtype in (torch.int8, torch.uint8) and tolerance.loosen > 1)
-    for g, t in zip(_chunks(got), _chunks(truth), strict=True):
+    for g, t, _ in _together(*trio):
         wrong = bits(g) != t if g.dtype == torch.bool else g.long() != t.long()
-        if step:
+        if g.dtype in (torch.int8, torch.uint8) and loosen > 1:
             # of what fits in 8 bits: the difference of two int64 wraps round
-            wrong = (g.int() - t.int()).abs() > step
-        if bool(wrong.any()):
-            _unwritten(seen(g, poison), wrong)
-            raise Mismatch("has wrong values, and must be exact")
-    return Errors(0.0, 0.0)
+            wrong = (g.int() - t.int()).abs() > 1
+        yield {UNWRITTEN: wrong & seen(g, poison), "has wrong values, and must be exact": wrong}
 
 
-def _same_pattern(got: torch.Tensor, truth: torch.Tensor, poison: int) -> None:
+def _other_pattern(trio: _Trio, poison: int) -> Iterator[_Reasons]:
     """NaN and each infinity stand just where the rounded truth has them."""
-    for g, t in zip(_chunks(got), _chunks(truth), strict=True):
-        want, have = _as_float64(_round(t, got.dtype)), _as_float64(g)
+    for g, t, _ in _together(*trio):
+        want, have = t.to(g.dtype).double(), g.double()
         nan = have.isnan() != want.isnan()
         infinite = (have.isinf() | want.isinf()) & ~(have == want) & ~nan & ~want.isnan()
-        _unwritten(seen(g, poison), nan)
-        if bool(nan.any()):
-            extra = bool((nan & have.isnan()).any())
-            raise Mismatch("has NaN where the truth has none" if extra else "lacks a true NaN")
-        if bool(infinite.any()):
-            extra = bool((infinite & have.isinf()).any())
-            raise Mismatch("is infinite where the truth is not" if extra else "lacks an infinity")
+        yield {
+            UNWRITTEN: nan & seen(g, poison),
+            "has NaN where the truth has none": nan & have.isnan(),
+            "lacks a true NaN": nan,
+            "is infinite where the truth is not": infinite & have.isinf(),
+            "lacks an infinity": infinite,
+        }
 
 
-def _within_a_code(
-    got: torch.Tensor, truth: torch.Tensor, tolerance: Tolerance, poison: int
-) -> None:
+def _far_codes(trio: _Trio, loosen: float, poison: int) -> Iterator[_Reasons]:
     """8-bit floats: the code next to the rounded truth's, at most `loosen` steps away."""
-    for g, t in zip(_chunks(got), _chunks(truth), strict=True):
-        steps = (_rank(g) - _rank(_round(t, got.dtype))).abs()
-        far = t.isfinite() & ~(steps <= max(1.0, tolerance.loosen))
-        _unwritten(seen(g, poison), far)
-        if bool(far.any()):
-            raise Mismatch("is more than one 8-bit code step from the truth")
+    for g, t, _ in _together(*trio):
+        steps = (_rank(g) - _rank(t.to(g.dtype))).abs()
+        far = t.isfinite() & ~(steps <= max(1.0, loosen))
+        reason = "is more than one 8-bit code step from the truth"
+        yield {UNWRITTEN: far & seen(g, poison), reason: far}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Rows of one output: true values, errors and torch's own, and what they are measured by."""
+
+    got: torch.Tensor
+    true: torch.Tensor
+    error: torch.Tensor
+    theirs: torch.Tensor
+    scale: torch.Tensor
+    allowed: torch.Tensor
+
+    def figures(self) -> torch.Tensor:
+        """What this part gives to the sums, in their order."""
+        scaled, scaled_own = self.error / self.scale, self.theirs / self.scale
+        over = self.error / self.allowed
+        largest = self.true.abs(), self.error, self.theirs, scaled, scaled_own, over
+        norms = (_l2(x) for x in (scaled, scaled_own, self.error))
+        return torch.stack([*(x.amax() for x in largest), *norms])
+
+
+@dataclass(frozen=True, slots=True)
 class _Sums:
-    """What a pass over one output gathers."""
+    """What is gathered of all parts: the largest of each, then norms."""
 
-    largest_true: float = 0.0
-    largest: float = 0.0
-    largest_own: float = 0.0
-    scaled: float = 0.0
-    scaled_own: float = 0.0
-    squares: float = 0.0
-    squares_own: float = 0.0
-    error_norm: float = 0.0
-    count: int = 0
-    over: float = 0.0
-    unwritten: bool = False
+    largest_true: float
+    largest: float
+    largest_own: float
+    scaled: float
+    scaled_own: float
+    over: float
+    scaled_norm: float
+    scaled_norm_own: float
+    error_norm: float
 
 
-def _floats(
-    got: torch.Tensor, truth: torch.Tensor, own: torch.Tensor, tolerance: Tolerance, poison: int
-) -> Errors:
-    norm, finite = _norm(truth)
-    sums, bound, info = _Sums(), BOUNDS[got.dtype], torch.finfo(got.dtype)
-    for g, t, y, scale in _rows(got, truth, own, norm / sqrt(max(1, finite))):
-        _add(sums, (g, t, y), scale, (bound.share * tolerance.loosen, bound.relative, poison))
+def _floats(trio: _Trio, tolerance: Tolerance, poison: int, plain: bool) -> Errors:
+    """Floats; they are `plain` where none is infinite or NaN, nor would be in the rounded truth."""
+    got, truth, _ = trio
+    norm, finite = _norm(truth, plain)
+    held = trio, norm / sqrt(max(1, finite)), tolerance.loosen, plain
+    sums = _sums(_parts(*held))
+    bound, info = BOUNDS[got.dtype], torch.finfo(got.dtype)
     # half a step of the subnormal grid is rounding, whatever the scale
     subnormal = info.smallest_normal * info.eps * sqrt(finite)
-    _judge(sums, tolerance, min(HIGHEST_CAP, bound.cap * tolerance.loosen) * norm + subnormal)
+    cap = min(HIGHEST_CAP, bound.cap * tolerance.loosen) * norm + subnormal
+    if reason := _fault(sums, tolerance.times_torch, cap):
+        unwritten = (seen(p.got, poison) & ~(p.error <= p.allowed) for p in _parts(*held))
+        raise Mismatch(UNWRITTEN if any(bool(u.any()) for u in unwritten) else reason)
     worst = max(sums.largest_true, info.smallest_normal)
     return Errors(sums.largest / worst, sums.largest_own / worst)
 
 
-def _add(
-    sums: _Sums,
-    parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    scale: torch.Tensor,
-    bound: tuple[float, float, int],
-) -> None:
-    """Add a chunk of rows to the sums."""
-    g, t, y = parts
-    share, relative, poison = bound
-    have, own = _as_float64(g), _as_float64(y)
-    finite = t.isfinite() & have.isfinite()
-    true = torch.where(finite, t, 0.0)
-    error = torch.where(finite, have - t, 0.0).abs()
-    theirs = torch.where(finite & own.isfinite(), own - t, 0.0).abs()
-    info = torch.finfo(g.dtype)
-    allowed = share * scale + relative * true.abs() + info.smallest_normal * info.eps
-    sums.largest_true = _worse(sums.largest_true, true.abs())
-    sums.largest = _worse(sums.largest, error)
-    sums.largest_own = _worse(sums.largest_own, theirs)
-    sums.scaled = _worse(sums.scaled, (error / scale))
-    sums.scaled_own = _worse(sums.scaled_own, (theirs / scale))
-    sums.squares += float((error / scale).square().sum())
-    sums.squares_own += float((theirs / scale).square().sum())
-    sums.error_norm = sqrt(sums.error_norm**2 + float(torch.linalg.vector_norm(error)) ** 2)
-    sums.count += int(finite.sum())
-    sums.over = _worse(sums.over, (error / allowed))
-    sums.unwritten |= bool((seen(g, poison) & ~(error <= allowed)).any())
-
-
-def _worse(known: float, parts: torch.Tensor) -> float:
-    """The largest of all; NaN wins, which `max` would drop."""
-    most = float(parts.amax())
-    return known if most <= known else most
-
-
-def _judge(sums: _Sums, tolerance: Tolerance, cap: float) -> None:
-    k = tolerance.times_torch
-    like_torch = sums.scaled <= k * sums.scaled_own and sums.squares <= k * k * sums.squares_own
+def _fault(sums: _Sums, k: float, cap: float) -> str:
+    """Why errors are too large, in words; nothing if they are not."""
+    like_torch = sums.scaled <= k * sums.scaled_own
+    like_torch &= sums.scaled_norm <= k * sums.scaled_norm_own
     if (sums.over <= 1.0 or like_torch) and sums.error_norm <= cap:
-        return
-    if sums.unwritten:
-        raise Mismatch("has elements that were never written")
+        return ""
     beyond = max(sums.over if not like_torch else 0.0, sums.error_norm / cap)
-    raise Mismatch(f"is off by {_roughly(beyond)} what its dtype allows")
+    return f"is off by {_roughly(beyond)} what its dtype allows"
 
 
-def _rows(
-    got: torch.Tensor, truth: torch.Tensor, own: torch.Tensor, rms: float
-) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Chunks of rows with each row's scale: the RMS of its truth, or the whole tensor's."""
-    least = max(LEAST_SCALE * rms, torch.finfo(got.dtype).smallest_normal)
+def _sums(parts: Iterable[_Part]) -> _Sums:
+    """Gather the figures of all parts; NaN wins."""
+    table = torch.stack([part.figures() for part in parts])
+    return _Sums(*torch.cat((table[:, :6].amax(0), _l2(table[:, 6:], dim=0))).tolist())
+
+
+def _parts(trio: _Trio, rms: float, loosen: float, plain: bool) -> Iterator[_Part]:
+    """Rows with each row's scale: the RMS of its truth, or the whole tensor's."""
+    got, truth, _ = trio
+    bound, info = BOUNDS[got.dtype], torch.finfo(got.dtype)
+    least = max(LEAST_SCALE * rms, info.smallest_normal)
     length = truth.shape[-1] if truth.dim() else 1
-    if not SHORTEST_ROW <= length <= CHUNK:
-        scale = torch.tensor([max(rms, least)], dtype=torch.float64, device=truth.device)
-        for g, t, y in zip(_chunks(got), _chunks(truth), _chunks(own), strict=True):
-            yield g, t, y, scale
-        return
-    step = CHUNK // length
-    rows = [torch.split(x.reshape(-1, length), step) for x in (got, truth, own)]
-    for g, t, y in zip(*rows, strict=True):
-        yield g, t, y, _rms(t).clamp_min(least)
+    by_row = SHORTEST_ROW <= length <= LONGEST_ROW
+    whole = torch.tensor(max(rms, least), dtype=torch.float64, device=truth.device)
+    for g, t, y in _together(*trio, length=length if by_row else 1):
+        scale = _rms(t, plain).clamp_min(least) if by_row else whole
+        have, torchs = g.double(), y.double()
+        true, error, theirs = t, have - t, torchs - t
+        if not plain:
+            finite = t.isfinite() & have.isfinite()
+            true, error = torch.where(finite, true, 0.0), torch.where(finite, error, 0.0)
+            theirs = torch.where(finite & torchs.isfinite(), theirs, 0.0)
+        allowed = bound.share * loosen * scale + bound.relative * true.abs()
+        allowed += info.smallest_normal * info.eps
+        yield _Part(g, true, error.abs_(), theirs.abs_(), scale, allowed)
 
 
-def _rms(rows: torch.Tensor) -> torch.Tensor:
+def _rms(rows: torch.Tensor, plain: bool) -> torch.Tensor:
     """Each row's root mean square over its finite elements; squares are kept in range."""
-    known = torch.where(rows.isfinite(), rows, 0.0)
-    count = rows.isfinite().sum(-1, keepdim=True).clamp_min(1)
+    known = _known(rows, plain)
+    count = rows.shape[-1] if plain else rows.isfinite().sum(-1, keepdim=True).clamp_min(1)
     top = known.abs().amax(-1, keepdim=True).clamp_min(1e-300)
-    return top * ((known / top).square().sum(-1, keepdim=True) / count).sqrt()
+    return top * ((known / top).square_().sum(-1, keepdim=True) / count).sqrt()
 
 
-def _norm(truth: torch.Tensor) -> tuple[float, int]:
+def _norm(truth: torch.Tensor, plain: bool) -> tuple[float, int]:
     """The norm of the finite elements, and how many there are."""
-    total, count = 0.0, 0
-    for part in _chunks(truth):
-        known = part[part.isfinite()]
-        total = sqrt(total**2 + float(torch.linalg.vector_norm(known)) ** 2)
-        count += known.numel()
-    return total, count
+    chunks = _chunks(truth)
+    norm = _l2(torch.stack([_l2(_known(part, plain)) for part in chunks]))
+    count = truth.numel() if plain else sum(int(part.isfinite().sum()) for part in chunks)
+    return float(norm), count
 
 
-def _unwritten(poisoned: torch.Tensor, wrong: torch.Tensor) -> None:
-    if bool((poisoned & wrong).any()):
-        raise Mismatch("has elements that were never written")
+def _known(part: torch.Tensor, plain: bool) -> torch.Tensor:
+    """The finite elements, zero in place of others."""
+    return part if plain else torch.where(part.isfinite(), part, 0.0)
 
 
-def _chunks(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    return iter(torch.split(tensor.reshape(-1), CHUNK))
+def _together(*tensors: torch.Tensor, length: int = 1) -> Iterator[tuple[torch.Tensor, ...]]:
+    return zip(*(_chunks(tensor, length) for tensor in tensors), strict=True)
 
 
-def _as_float64(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to(torch.float64)
-
-
-def _round(truth: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return truth.to(dtype)
+def _chunks(tensor: torch.Tensor, length: int = 1) -> tuple[torch.Tensor, ...]:
+    """Some rows of this length at a time."""
+    size = HOST_CHUNK if tensor.device.type == "cpu" else CHUNK
+    return torch.split(tensor.reshape(-1, length), max(1, size // length))
 
 
 def _rank(codes: torch.Tensor) -> torch.Tensor:

@@ -180,6 +180,17 @@ def test_nan_and_infinities_in_their_true_places_pass():
     assert judge(truth.float(), truth).error == 0.0
 
 
+@pytest.mark.parametrize("odd", [float("nan"), float("inf")])
+def test_finite_elements_are_held_to_theirs_beside_one_that_is_not(odd):
+    truth = normal(3, 40)
+    truth[0, 0] = odd
+    answer = truth.float()
+    judge(answer, truth)
+    answer[2, 39] += 0.01
+    with pytest.raises(Mismatch, match="off by"):
+        judge(answer, truth)
+
+
 def test_an_infinity_of_the_wrong_sign_fails():
     truth = torch.tensor([float("inf"), 1.0], dtype=torch.float64)
     with pytest.raises(Mismatch, match="infinite"):
@@ -263,6 +274,11 @@ def test_large_tensors_are_compared_in_chunks():
     judge(answer, truth)
     answer[-1, -1] += 1
     with pytest.raises(Mismatch, match="off by"):
+        judge(answer, truth)
+    # the first of all reasons is told, not the first chunk's
+    answer[0, 0] = float("inf")
+    poison.fill(answer[-1], 0)
+    with pytest.raises(Mismatch, match="never written"):
         judge(answer, truth)
 
 
