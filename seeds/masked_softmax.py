@@ -10,8 +10,9 @@ moves   reads x and mask once, writes y once
 plan    a program keeps ROWS rows in registers from load to store, and either ends there or walks on
         (PROGRAMS on each SM, loads STAGES deep); longer rows are swept twice, the first time with
         a running max and sum in each lane, the second time backwards, mostly out of the caches;
-        STREAM asks L2 to let go of y (1) or x (2) first; what lies outside the row needs no code
-        of its own: its mask is -inf
+        STREAM asks L2 to let go of y first, LOAD says how x comes; no access is masked where rows
+        fill their blocks (FULL) and ROWS divides M (EVEN), and what lies outside a row needs no
+        code of its own: its mask is -inf
 """
 
 import torch
@@ -59,30 +60,38 @@ def rows_sum_to_one(x: torch.Tensor, mask: torch.Tensor, y: torch.Tensor, **_: o
 
 
 @triton.jit
+def _exp(t):
+    # exp2 lets what is below 2^-126 be zero; tl.exp spends three instructions on each to keep it
+    return tl.exp2(t * 1.4426950408889634)
+
+
+@triton.jit
 def _normalise(x, mask, scale, SCALED: tl.constexpr):
     z = x.to(tl.float32) * scale if SCALED else x.to(tl.float32)
     z += mask.to(tl.float32)
-    e = tl.exp(z - tl.max(z, axis=1, keep_dims=True))
+    e = _exp(z - tl.max(z, axis=1, keep_dims=True))
     return e * (1.0 / tl.sum(e, axis=1, keep_dims=True))
 
 
 @triton.jit
 def _masked_softmax_rows(
     x_ptr, mask_ptr, y_ptr, M, N, x_stride, mask_stride, y_stride, scale,
-    FULL: tl.constexpr, SCALED: tl.constexpr,
+    FULL: tl.constexpr, EVEN: tl.constexpr, SCALED: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
-    X_HINT: tl.constexpr, Y_HINT: tl.constexpr,
+    X_CACHE: tl.constexpr, X_HINT: tl.constexpr, Y_HINT: tl.constexpr,
 ):  # fmt: skip
     col = tl.arange(0, BLOCK)[None, :]
     dtype: tl.constexpr = y_ptr.dtype.element_ty
-    # a block that is copied ahead of its use has zeros for free where it is masked
-    OUTSIDE: tl.constexpr = 0.0 if FULL else -float("inf")
+    of_row = None if FULL else col < N
+    # what a full row's block holds of rows past M is not stored: it may be anything
+    X_OUTSIDE: tl.constexpr = None if FULL else 0.0
+    OUTSIDE: tl.constexpr = None if FULL else -float("inf")
     if STAGES == 0:
         # no loop: x and mask are then on their way at the same time
         row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-        inside = row < M if FULL else (row < M) & (col < N)
+        inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
         at = x_ptr + row * x_stride + col
-        x = tl.load(at, mask=inside, other=0.0, eviction_policy=X_HINT)
+        x = tl.load(at, inside, X_OUTSIDE, cache_modifier=X_CACHE, eviction_policy=X_HINT)
         mask = tl.load(mask_ptr + row * mask_stride + col, mask=inside, other=OUTSIDE)
         y = _normalise(x, mask, scale, SCALED).to(dtype)
         tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=Y_HINT)
@@ -90,9 +99,9 @@ def _masked_softmax_rows(
         step = tl.num_programs(0) * ROWS
         for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
             row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-            inside = row < M if FULL else (row < M) & (col < N)
+            inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
             at = x_ptr + row * x_stride + col
-            x = tl.load(at, mask=inside, other=0.0, eviction_policy=X_HINT)
+            x = tl.load(at, mask=inside, other=X_OUTSIDE, eviction_policy=X_HINT)
             mask = tl.load(mask_ptr + row * mask_stride + col, mask=inside, other=OUTSIDE)
             y = _normalise(x, mask, scale, SCALED).to(dtype)
             tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=Y_HINT)
@@ -114,10 +123,10 @@ def _masked_softmax_long_row(
         higher = tl.maximum(peak, z)
         # a lane that has seen nothing but -inf must not subtract it from itself
         base = tl.where(higher == -float("inf"), 0.0, higher)
-        total = total * tl.exp(peak - base) + tl.exp(z - base)
+        total = total * _exp(peak - base) + _exp(z - base)
         peak = higher
     top = tl.max(peak, axis=0)
-    inverse = 1.0 / tl.sum(total * tl.exp(peak - top), axis=0)
+    inverse = 1.0 / tl.sum(total * _exp(peak - top), axis=0)
     blocks = tl.cdiv(N, BLOCK)
     for block in range(0, blocks):
         # backwards, so that the second sweep begins with what the first left in the caches
@@ -125,9 +134,13 @@ def _masked_softmax_long_row(
         x = tl.load(x_ptr + col, mask=col < N, other=0.0, eviction_policy="evict_first")
         # an expanded mask is the next row's, too
         mask = tl.load(mask_ptr + col, mask=col < N, other=0.0).to(tl.float32)
-        y = tl.exp(x.to(tl.float32) * scale + mask - top) * inverse
+        y = _exp(x.to(tl.float32) * scale + mask - top) * inverse
         out = y_ptr + row * y_stride + col
         tl.store(out, y.to(y_ptr.dtype.element_ty), mask=col < N)
+
+
+#: By LOAD: the cache modifier and the eviction policy of x.
+_LOADS = (("", ""), (".cg", ""), ("", "evict_first"), ("", "evict_last"))
 
 
 def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
@@ -139,7 +152,7 @@ def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
 
 def masked_softmax(
     x: torch.Tensor, mask: torch.Tensor, *, scale: float = 1.0,
-    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, STREAM: int, num_warps: int,
+    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, STREAM: int, LOAD: int, num_warps: int,
 ) -> torch.Tensor:  # fmt: skip
     """Normalise in registers, or with SWEEP > 0 in two sweeps of blocks of that many columns."""
     M, N = x.shape
@@ -158,10 +171,11 @@ def masked_softmax(
     ROWS = max(1, min(ROWS, 16384 // BLOCK))
     num_warps = max(num_warps, ROWS * BLOCK // 1024)
     STAGES = min(STAGES, 1 + 81920 // (ROWS * BLOCK * x.element_size())) if PROGRAMS > 0 else 0
+    x_cache, x_hint = _LOADS[LOAD]
     _masked_softmax_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
         x, mask, y, M, N, *strides, scale,
-        FULL=N == BLOCK, SCALED=scale != 1.0, ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES,
-        X_HINT="evict_first" if STREAM == 2 else "", Y_HINT="evict_first" if STREAM == 1 else "",
+        FULL=N == BLOCK, EVEN=M % ROWS == 0, SCALED=scale != 1.0, ROWS=ROWS, BLOCK=BLOCK,
+        STAGES=STAGES, X_CACHE=x_cache, X_HINT=x_hint, Y_HINT="evict_first" if STREAM else "",
         num_warps=num_warps,
     )  # fmt: skip
     return y
@@ -178,7 +192,8 @@ UNIT = Unit(
             "PROGRAMS": (0, 1, 2, 4),
             "STAGES": (1, 2, 3),
             "SWEEP": (0, 2048, 4096, 8192),
-            "STREAM": (0, 1, 2),
+            "STREAM": (0, 1),
+            "LOAD": (0, 1, 2, 3),
             "num_warps": (4, 1, 2, 8, 16, 32),
         },
         # what was best for softmax on an H200, where the loads are half as many
@@ -193,12 +208,13 @@ UNIT = Unit(
             " // (1024 if N % 8 > 0 and N > 2048 else 512)))",
         },
         constraints=(
-            "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 8192 and STREAM == 0)",
+            "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 8192 and STREAM + LOAD == 0)",
             "SWEEP > 0 or N <= 16384",
             "(PROGRAMS > 0) == (STAGES > 1)",
             "PROGRAMS == 0 or N >= 2048",
             # what fits in L2 may be wanted from there next
-            "STREAM != 1 or M * N * itemsize > 33554432",
+            "(STREAM == 0 and LOAD % 2 == 0) or M * N * itemsize > 33554432",
+            "PROGRAMS == 0 or LOAD % 2 == 0",
             "PROGRAMS == 0 or M > 132 * ROWS * PROGRAMS",
             "ROWS == 1 or (M >= 264 * ROWS and ROWS * pow2(N) <= 8192)",
             # 8 to 32 values of each tensor a thread: fewer waste threads, more spill
