@@ -137,7 +137,7 @@ def _unequal(trio: _Trio, loosen: float, poison: int) -> Iterator[_Reasons]:
 def _other_pattern(trio: _Trio, poison: int) -> Iterator[_Reasons]:
     """NaN and each infinity stand just where the rounded truth has them."""
     for g, t, _ in _together(*trio):
-        want, have = t.to(g.dtype).double(), g.double()
+        want, have = _double(t.to(g.dtype)), _double(g)
         nan = have.isnan() != want.isnan()
         infinite = (have.isinf() | want.isinf()) & ~(have == want) & ~nan & ~want.isnan()
         yield {
@@ -180,7 +180,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """What is gathered of all parts: the largest of each, then norms."""
+    """What is gathered of all parts: the largest of each, then norms of what is scaled, and not."""
 
     largest_true: float
     largest: float
@@ -188,8 +188,8 @@ class _Sums:
     scaled: float
     scaled_own: float
     over: float
-    scaled_norm: float
-    scaled_norm_own: float
+    norm: float
+    norm_own: float
     error_norm: float
 
 
@@ -198,7 +198,9 @@ def _floats(trio: _Trio, tolerance: Tolerance, poison: int, plain: bool) -> Erro
     got, truth, _ = trio
     norm, finite = _norm(truth, plain)
     held = trio, norm / sqrt(max(1, finite)), tolerance.loosen, plain
-    sums = _sums(_parts(*held))
+    table = torch.stack([part.figures() for part in _parts(*held)])
+    # NaN wins in both
+    sums = _Sums(*torch.cat((table[:, :6].amax(0), _l2(table[:, 6:], dim=0))).tolist())
     bound, info = BOUNDS[got.dtype], torch.finfo(got.dtype)
     # half a step of the subnormal grid is rounding, whatever the scale
     subnormal = info.smallest_normal * info.eps * sqrt(finite)
@@ -212,18 +214,11 @@ def _floats(trio: _Trio, tolerance: Tolerance, poison: int, plain: bool) -> Erro
 
 def _fault(sums: _Sums, k: float, cap: float) -> str:
     """Why errors are too large, in words; nothing if they are not."""
-    like_torch = sums.scaled <= k * sums.scaled_own
-    like_torch &= sums.scaled_norm <= k * sums.scaled_norm_own
+    like_torch = sums.scaled <= k * sums.scaled_own and sums.norm <= k * sums.norm_own
     if (sums.over <= 1.0 or like_torch) and sums.error_norm <= cap:
         return ""
     beyond = max(sums.over if not like_torch else 0.0, sums.error_norm / cap)
     return f"is off by {_roughly(beyond)} what its dtype allows"
-
-
-def _sums(parts: Iterable[_Part]) -> _Sums:
-    """Gather the figures of all parts; NaN wins."""
-    table = torch.stack([part.figures() for part in parts])
-    return _Sums(*torch.cat((table[:, :6].amax(0), _l2(table[:, 6:], dim=0))).tolist())
 
 
 def _parts(trio: _Trio, rms: float, loosen: float, plain: bool) -> Iterator[_Part]:
@@ -233,10 +228,9 @@ def _parts(trio: _Trio, rms: float, loosen: float, plain: bool) -> Iterator[_Par
     least = max(LEAST_SCALE * rms, info.smallest_normal)
     length = truth.shape[-1] if truth.dim() else 1
     by_row = SHORTEST_ROW <= length <= LONGEST_ROW
-    whole = torch.tensor(max(rms, least), dtype=torch.float64, device=truth.device)
     for g, t, y in _together(*trio, length=length if by_row else 1):
-        scale = _rms(t, plain).clamp_min(least) if by_row else whole
-        have, torchs = g.double(), y.double()
+        scale = _rms(t, plain).clamp_min(least) if by_row else t.new_full((), max(rms, least))
+        have, torchs = _double(g), _double(y)
         true, error, theirs = t, have - t, torchs - t
         if not plain:
             finite = t.isfinite() & have.isfinite()
@@ -249,7 +243,7 @@ def _parts(trio: _Trio, rms: float, loosen: float, plain: bool) -> Iterator[_Par
 
 def _rms(rows: torch.Tensor, plain: bool) -> torch.Tensor:
     """Each row's root mean square over its finite elements; squares are kept in range."""
-    known = _known(rows, plain)
+    known = rows if plain else torch.where(rows.isfinite(), rows, 0.0)
     count = rows.shape[-1] if plain else rows.isfinite().sum(-1, keepdim=True).clamp_min(1)
     top = known.abs().amax(-1, keepdim=True).clamp_min(1e-300)
     return top * ((known / top).square_().sum(-1, keepdim=True) / count).sqrt()
@@ -257,15 +251,12 @@ def _rms(rows: torch.Tensor, plain: bool) -> torch.Tensor:
 
 def _norm(truth: torch.Tensor, plain: bool) -> tuple[float, int]:
     """The norm of the finite elements, and how many there are."""
-    chunks = _chunks(truth)
-    norm = _l2(torch.stack([_l2(_known(part, plain)) for part in chunks]))
-    count = truth.numel() if plain else sum(int(part.isfinite().sum()) for part in chunks)
-    return float(norm), count
-
-
-def _known(part: torch.Tensor, plain: bool) -> torch.Tensor:
-    """The finite elements, zero in place of others."""
-    return part if plain else torch.where(part.isfinite(), part, 0.0)
+    chunks, count = _chunks(truth), truth.numel()
+    known = (part if plain else torch.where(part.isfinite(), part, 0.0) for part in chunks)
+    norm = float(_l2(torch.stack([_l2(part) for part in known])))
+    if not plain:
+        count = sum(int(part.isfinite().sum()) for part in chunks)
+    return norm, count
 
 
 def _together(*tensors: torch.Tensor, length: int = 1) -> Iterator[tuple[torch.Tensor, ...]]:
@@ -278,10 +269,19 @@ def _chunks(tensor: torch.Tensor, length: int = 1) -> tuple[torch.Tensor, ...]:
     return torch.split(tensor.reshape(-1, length), max(1, size // length))
 
 
+def _double(floats: torch.Tensor) -> torch.Tensor:
+    """In float64; 8-bit floats by a table, from which a core has them six times as fast."""
+    if floats.dtype.itemsize > 1:
+        return floats.double()
+    codes = torch.arange(256, dtype=torch.uint8, device=floats.device)
+    values = codes.view(floats.dtype).double()
+    return values.index_select(0, bits(floats).reshape(-1).int()).reshape(floats.shape)
+
+
 def _rank(codes: torch.Tensor) -> torch.Tensor:
     """8-bit floats as integers in the order of their values."""
     code = bits(codes).to(torch.int16)
-    return torch.where(code >= 0x80, 0x80 - code, code)
+    return (code & 0x7F) * (1 - 2 * (code >> 7))
 
 
 def _roughly(times: float) -> str:
