@@ -7,10 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from socket import AF_INET, AF_INET6, create_server, socket
+from threading import Event, Thread
+from time import monotonic
 from types import FrameType
 from typing import Annotated
 
@@ -24,6 +26,8 @@ from cli.render import show_verdict
 from kernel_library.codec import verdict_json
 
 GRACE_SECONDS = 30
+#: Workers that one service starts, one after another; one that ends so soon never worked.
+WORKERS, STARTED_SECONDS = 100, 20.0
 
 
 def serve(
@@ -52,11 +56,19 @@ def serve(
                     store.migrate()
                 elif not store.is_current():
                     raise fail("the database is not up to date: start once with --local", USAGE)
-                with _worker() if local else nullcontext():
+
+                lost = list[int]()
+
+                def stop() -> None:
+                    server.should_exit = True
+
+                with _worker(lost, stop) if local else nullcontext():
                     shown = f"[{host}]" if ":" in host else host
                     address = f"http://{shown}:{listening.getsockname()[1]}/"
                     err.print(f"serving on {address}", highlight=False, markup=False)
                     server.run(sockets=[listening])
+                if lost:
+                    raise fail("no worker stays: what it said is above", OURS)
         finally:
             store.close()
 
@@ -76,21 +88,49 @@ def _bound(host: str, port: int) -> socket:
 
 
 @contextmanager
-def _worker() -> Iterator[None]:
-    """A worker in a process of its own: user code never runs in the server, nor does torch."""
+def _worker(lost: list[int], stop: Callable[[], None]) -> Iterator[None]:
+    """A worker in a process of its own: user code never runs in the server, nor does torch.
+
+    One that ends is replaced. Where that is no use, its exit code is added to `lost`, and `stop` is
+    called: a service that performs no job must not look like one that does.
+    """
+    leave = Event()
+
+    def keep() -> None:
+        for _ in range(WORKERS):
+            started, process = monotonic(), subprocess.Popen(command, env=environment)
+            while process.poll() is None and not leave.wait(0.2):
+                pass
+            # a signal to all of a terminal's processes ends the worker first
+            if leave.wait(0.0 if process.poll() is None else 1.0):
+                _end(process)
+                return
+            err.print(f"the worker ended with exit code {process.returncode}")
+            if monotonic() - started < STARTED_SECONDS:
+                break
+        lost.append(process.returncode)
+        stop()
+
     # whatever folder this was started in, its `cli` is not ours
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    ours, theirs = str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [ours, theirs]))}
     command = [sys.executable, "-P", "-m", "cli.main", "worker"]
-    process = subprocess.Popen(command, env=environment)
+    keeper = Thread(target=keep)
+    keeper.start()
     try:
         yield
     finally:
-        process.terminate()
-        try:
-            process.wait(GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        leave.set()
+        keeper.join()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def worker(

@@ -291,6 +291,19 @@ def test_a_service_takes_problems_and_leaves_nothing_when_told_to_stop(service, 
     assert started and not left(started)
 
 
+def test_a_service_whose_worker_cannot_start_ends_and_says_so(home):
+    """What the operator put on the path is on the worker's, too: here, a package that breaks it."""
+    (home / "triton.py").write_text("raise ImportError('no triton today')")
+    told = subprocess.run(
+        [sys.executable, "-m", "cli.main", "serve", "--local", "--port", "0"],
+        env={**os.environ, "PYTHONPATH": str(home)}, cwd=ROOT, timeout=100,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert told.returncode == 3, told.stderr
+    assert "no triton today" in told.stderr and "the worker ended with exit code 1" in told.stderr
+    assert "error: no worker stays" in told.stderr
+
+
 def test_serving_needs_a_loopback_address_and_a_database(home):
     told = kernelwright("serve", "--local", "--host", "0.0.0.0")
     assert told.returncode == 2 and "not a loopback address" in told.stderr
