@@ -133,6 +133,22 @@ def test_what_cannot_be_taped_is_refused_with_the_reason(zygote, source, stage, 
     assert refused.value.stage == stage and told in refused.value.reason
 
 
+REMEMBERS = launchers.PLAIN.replace("def entry", "SEEN = []\n\ndef entry").replace(
+    "    y = torch.empty_like(x)\n",
+    "    y = torch.empty_like(x)\n    SEEN.append(x)\n    BLOCK *= len(SEEN)\n",
+)
+
+
+def test_a_launcher_does_the_same_when_it_is_called_again(zygote):
+    with pytest.raises(CandidateError, match="something else when it is called again") as refused:
+        taped(zygote, REMEMBERS)
+    assert refused.value.stage == "record"
+    passed = launchers.PLAIN.replace("n, BLOCK: tl", "n, low, BLOCK: tl").replace(
+        "x.numel(), BLOCK=", "x.numel(), float('nan'), BLOCK="
+    )
+    assert str(taped(zygote, passed).tape.launches[0].arguments[-1].value) == "nan"
+
+
 def test_too_much_shared_memory_is_a_matter_of_resources(zygote):
     source = launchers.HOST_DESCRIPTOR.replace("[32, 32]", "[256, 256]").replace(
         "BLOCK=32", "BLOCK=256"

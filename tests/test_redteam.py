@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
-from evaluator.errors import LabError
-from evaluator.labs import DEFAULT_ARCH
-from evaluator.matrix import smoke
+from evaluator.errors import CandidateError, LabError
+from evaluator.labs import DEFAULT_ARCH, Tapes
+from evaluator.matrix import REPLAYED, matrix, smoke
 from evaluator.record import record
 from evaluator.redteam import all_well, run, tally, trials
 from evaluator.redteam.bank import BANKS, UNSEEN, read
@@ -61,6 +61,24 @@ def test_what_only_a_replay_can_show_can_be_recorded(trial, zygote):
     screen(trial.op, trial.candidate)
     (tape,) = record(trial.op, trial.candidate, [smoke(trial.op)], zygote, DEFAULT_ARCH)
     assert tape.tape.launches
+
+
+@pytest.mark.parametrize(
+    "trial",
+    [t for t in TRIALS if not t.slow and t.due["replayed"] in (("record",), ("passes",))],
+    ids=str,
+)
+def test_a_replaying_judge_would_record_it_or_not(trial, judge):
+    """Recording needs no GPU: at every size of the full matrix, each twice in one process."""
+    tapes = Tapes(judge.rooms, DEFAULT_ARCH)
+    points = [smoke(trial.op), *matrix(trial.op, trial.source, SECRET, REPLAYED)]
+    screen(trial.op, trial.candidate)
+    if trial.due["replayed"] == ("passes",):
+        assert len(tapes(trial.op, trial.candidate, points)) == len(points)
+    else:
+        with pytest.raises(CandidateError) as caught:
+            tapes(trial.op, trial.candidate, points)
+        assert caught.value.stage == "record"
 
 
 def test_each_bank_is_there_and_each_row_is_told():

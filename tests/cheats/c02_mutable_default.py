@@ -2,7 +2,7 @@
 
 row          2
 op           softmax
-interpreted  correct
+interpreted  record
 replayed     record
 """
 

@@ -2,8 +2,8 @@
 
 row          8
 op           matmul32
-interpreted  correct
-replayed     correct
+interpreted  record
+replayed     record
 """
 
 import torch
