@@ -23,7 +23,7 @@ from kernel_library.spec import Tolerance
 HOST_CHUNK, CHUNK = 1 << 15, 1 << 22
 #: Rows longer than this have no scale of their own.
 LONGEST_ROW = 1 << 22
-UNWRITTEN = "has elements that were never written"
+UNWRITTEN, OFF = "has elements that were never written", "is off by"
 _l2 = torch.linalg.vector_norm
 #: An answer, the truth, and torch's own answer.
 _Trio = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -80,7 +80,7 @@ def _compare(trio: _Trio, tolerance: Tolerance, poison: int, picked: Picked | No
     if got.shape != own.shape:
         raise Mismatch("has the wrong shape")
     if got.dtype != own.dtype:
-        raise Mismatch(f"is {_word(got.dtype)}, not {_word(own.dtype)}")
+        raise Mismatch(f"is {got.dtype}, not {own.dtype}".replace("torch.", ""))
     if truth.shape != own.shape:
         raise ValueError("the truth and torch's own answer differ in shape")
     if got.numel() == 0:
@@ -218,7 +218,7 @@ def _fault(sums: _Sums, k: float, cap: float) -> str:
     if (sums.over <= 1.0 or like_torch) and sums.error_norm <= cap:
         return ""
     beyond = max(sums.over if not like_torch else 0.0, sums.error_norm / cap)
-    return f"is off by {_roughly(beyond)} what its dtype allows"
+    return f"{OFF} {_roughly(beyond)} what its dtype allows"
 
 
 def _parts(trio: _Trio, rms: float, loosen: float, plain: bool) -> Iterator[_Part]:
@@ -290,10 +290,6 @@ def _roughly(times: float) -> str:
         if times <= limit:
             return f"up to {limit} times"
     return "more than 1000 times"
-
-
-def _word(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _count(n: int) -> str:
