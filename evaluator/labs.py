@@ -55,7 +55,7 @@ NOT_DEEP = (
     " offsets beyond 2^31 elements"
 )
 #: Points that one recorder compiles for: to wait for more takes longer than to start another.
-TOGETHER = 8
+TOGETHER = 12
 #: Candidates whose recordings are kept between their stages: as many as are judged at a time.
 REMEMBERED = 32
 
@@ -179,8 +179,10 @@ def interpreted_lab(rooms: Rooms, secret: int | None = None) -> Lab:
     return _lab(told, secret, INTERPRETED, tapes, run, lambda op, points, recordings: ((), ()))
 
 
-def replayed_lab(rooms: Rooms, device: Device, pace: Pace, secret: int | None = None) -> Lab:
-    """A lab for a calibrated GPU, which times at this pace.
+def replayed_lab(
+    rooms: Rooms, device: Device, pace: Pace, secret: int | None = None, budget: Budget = REPLAYED
+) -> Lab:
+    """A lab for a calibrated GPU, which times at this pace and tries as much as the budget allows.
 
     Several threads may judge in it at once: they compile and check side by side, and a measurement
     has the GPU to itself.
@@ -204,7 +206,7 @@ def replayed_lab(rooms: Rooms, device: Device, pace: Pace, secret: int | None = 
         points = Points(
             small=[smoke, *ragged(op, tiny)],
             real=real(op, secret),
-            matrix=[smoke, *_points(op, candidate, secret, REPLAYED)],
+            matrix=[smoke, *_points(op, candidate, secret, budget)],
             beyond=beyond(op, secret),
             bent=bent(op, secret),
         )
@@ -220,10 +222,10 @@ def replayed_lab(rooms: Rooms, device: Device, pace: Pace, secret: int | None = 
 
     told = Record(
         "replayed", rooms.level, device=device.name,
-        versions={**versions(), **device.versions}, checks=_checks(REPLAYED),
+        versions={**versions(), **device.versions}, checks=_checks(budget),
         layouts=LAYOUTS, confinement=rooms.confinement,
     )  # fmt: skip
-    return replace(_lab(told, secret, REPLAYED, tapes, run, measure), deep=look_deep)
+    return replace(_lab(told, secret, budget, tapes, run, measure), deep=look_deep)
 
 
 def _lab(

@@ -46,7 +46,7 @@ INTERPRETED = Budget(
 #: A replay takes milliseconds; the float64 truth is what costs. Larger than this are those that the
 #: contract lists, and the measured ones.
 REPLAYED = Budget(
-    elements=1 << 20, longest=1 << 14, public_elements=1 << 26, hidden=6, seeds=3, each_input=True
+    elements=1 << 20, longest=1 << 14, public_elements=1 << 26, hidden=8, seeds=3, each_input=True
 )
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 31, 61, 127, 251, 509, 1021, 2039, 4093)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -19,6 +19,7 @@ from evaluator.evaluate import Lab, evaluate
 from evaluator.intake import export
 from evaluator.isolate import Died
 from evaluator.labs import Rooms, interpreted_lab, open_rooms, replayed_lab
+from evaluator.matrix import REPLAYED
 from evaluator.play.libraries import LIBRARIES
 from evaluator.play.wire import Pace
 from kernel_library.candidate import Candidate
@@ -31,6 +32,9 @@ from kernel_library.verdict import Verdict
 #: of a kernel of 40 us take 0.02 s. All others wait meanwhile: with sixteen at a time it is this,
 #: at each workload, that bounds how many candidates a minute are judged.
 QUICK = Pace(seconds=0.02)
+#: Each free axis still meets each kind of edge over the settings of an op; compiling for a size is
+#: the larger part of what a candidate costs.
+QUICK_CASES = replace(REPLAYED, hidden=4)
 FULL = ("eager", "compile", "max-autotune", *LIBRARIES)
 CALIBRATE_SECONDS = 180.0
 
@@ -77,7 +81,8 @@ def open_judge(device_path: Path, arms: tuple[str, ...] = FULL) -> Iterator[Judg
             lab = interpreted_lab(rooms)
             yield Judge(rooms, None, lab, lab)
         else:
-            quick, full = (replayed_lab(rooms, device, pace) for pace in (QUICK, Pace(arms)))
+            quick = replayed_lab(rooms, device, QUICK, budget=QUICK_CASES)
+            full = replayed_lab(rooms, device, Pace(arms))
             yield Judge(rooms, device, quick, full)
 
 
