@@ -7,8 +7,9 @@
 all      (M, N), any row stride, so the halves of one packed tensor will do
 dtype    float32, float16, bfloat16; float32 inside; approximate as geglu's
 moves    reads d_y, gate and up once, writes d_gate and d_up once
-plan     one program per BLOCK neighbouring values; tensors without gaps are one long row, of which
-         only the last block needs a mask; STREAM asks L2 to let go of the results first
+plan     one program per BLOCK neighbouring values; tensors without gaps are one long row (FLAT), of
+         which only the last block needs a mask, and none if BLOCK divides the row (EVEN); STREAM
+         asks L2 to let go of the results first, LOAD says how d_y, gate and up come
 """
 
 import math
@@ -74,15 +75,16 @@ def no_gradient_outgrows_its_bound(
 def _gradients(d_y, gate, up, TANH: tl.constexpr):
     d_y, gate, up = d_y.to(tl.float32), gate.to(tl.float32), up.to(tl.float32)
     if TANH:
-        # (1 + tanh(t)) / 2 is sigmoid(2 t); past |t| = 10 its slope is nothing, while the square
-        # of a large gate would make infinity of it, and NaN of the product
+        # (1 + tanh(t)) / 2 = sigmoid(2 t) = 1 / (1 + 2^(-2 log2(e) t)); past |gate| = 10 its slope
+        # is nothing, while the square of a large gate would make infinity of it, and NaN of the
+        # product; exp2 lets what is below 2^-126 be zero, tl.sigmoid spends three instructions
         near = tl.minimum(tl.maximum(gate, -10.0), 10.0)
         square = near * near
-        s = tl.sigmoid(1.5957691216057308 * near * (1.0 + 0.044715 * square))
-        slope = s * (1.0 - s) * 1.5957691216057308 * (1.0 + 0.134145 * square)
+        s = 1.0 / (1.0 + tl.exp2(near * (-2.302208198144325 - 0.1029432395800235 * square)))
+        slope = s * (1.0 - s) * (1.5957691216057308 + 0.2140644488 * square)
     else:
         s = 0.5 + 0.5 * tl.erf(0.7071067811865476 * gate)
-        slope = 0.3989422804014327 * tl.exp(-0.5 * gate * gate)
+        slope = 0.3989422804014327 * tl.exp2(-0.7213475204444817 * gate * gate)
     return d_y * up * (s + gate * slope), d_y * gate * s
 
 
@@ -90,11 +92,15 @@ def _gradients(d_y, gate, up, TANH: tl.constexpr):
 def _geglu_backward_block(
     d_y_ptr, gate_ptr, up_ptr, d_gate_ptr, d_up_ptr, N,
     d_y_stride, gate_stride, up_stride, out_stride,
-    TANH: tl.constexpr, BLOCK: tl.constexpr, HINT: tl.constexpr,
+    TANH: tl.constexpr, FLAT: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr,
+    CACHE: tl.constexpr, HINT: tl.constexpr, OUT_HINT: tl.constexpr,
 ):  # fmt: skip
-    blocks = tl.cdiv(N, BLOCK)
-    row = (tl.program_id(0) // blocks).to(tl.int64)
-    start = (tl.program_id(0) % blocks).to(tl.int64) * BLOCK
+    if FLAT:
+        row, start = 0, tl.program_id(0).to(tl.int64) * BLOCK
+    else:
+        blocks = tl.cdiv(N, BLOCK)
+        row = (tl.program_id(0) // blocks).to(tl.int64)
+        start = (tl.program_id(0) % blocks).to(tl.int64) * BLOCK
     d_y_ptr += row * d_y_stride + start
     gate_ptr += row * gate_stride + start
     up_ptr += row * up_stride + start
@@ -102,13 +108,13 @@ def _geglu_backward_block(
     d_up_ptr += row * out_stride + start
     col = tl.arange(0, BLOCK)
     dtype = d_gate_ptr.dtype.element_ty
-    if start + BLOCK <= N:
-        d_y = tl.load(d_y_ptr + col)
-        gate = tl.load(gate_ptr + col)
-        up = tl.load(up_ptr + col)
+    if EVEN or start + BLOCK <= N:
+        d_y = tl.load(d_y_ptr + col, cache_modifier=CACHE, eviction_policy=HINT)
+        gate = tl.load(gate_ptr + col, cache_modifier=CACHE, eviction_policy=HINT)
+        up = tl.load(up_ptr + col, cache_modifier=CACHE, eviction_policy=HINT)
         d_gate, d_up = _gradients(d_y, gate, up, TANH)
-        tl.store(d_gate_ptr + col, d_gate.to(dtype), eviction_policy=HINT)
-        tl.store(d_up_ptr + col, d_up.to(dtype), eviction_policy=HINT)
+        tl.store(d_gate_ptr + col, d_gate.to(dtype), eviction_policy=OUT_HINT)
+        tl.store(d_up_ptr + col, d_up.to(dtype), eviction_policy=OUT_HINT)
     else:
         inside = start + col < N
         d_y = tl.load(d_y_ptr + col, mask=inside, other=0.0)
@@ -119,9 +125,13 @@ def _geglu_backward_block(
         tl.store(d_up_ptr + col, d_up.to(dtype), mask=inside)
 
 
+#: By LOAD: the cache modifier and the eviction policy of d_y, gate and up.
+_LOADS = (("", ""), (".cg", ""), ("", "evict_first"))
+
+
 def geglu_backward(
     d_y: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, *, approximate: str = "tanh",
-    BLOCK: int, STREAM: int, num_warps: int,
+    BLOCK: int, STREAM: int, LOAD: int, num_warps: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Launch one program for each block of each row."""
     M, N = gate.shape
@@ -132,11 +142,12 @@ def geglu_backward(
         return d_gate, d_up
     flat = d_y.is_contiguous() and gate.is_contiguous() and up.is_contiguous()
     rows, width = (1, M * N) if flat else (M, N)
+    cache, hint = _LOADS[LOAD]
     _geglu_backward_block[(rows * triton.cdiv(width, BLOCK),)](
         d_y, gate, up, d_gate, d_up, width,
         d_y.stride(0), gate.stride(0), up.stride(0), d_gate.stride(0),
-        TANH=approximate == "tanh", BLOCK=BLOCK,
-        HINT="evict_first" if STREAM else "", num_warps=num_warps,
+        TANH=approximate == "tanh", FLAT=flat, EVEN=width % BLOCK == 0, BLOCK=BLOCK,
+        CACHE=cache, HINT=hint, OUT_HINT="evict_first" if STREAM else "", num_warps=num_warps,
     )  # fmt: skip
     return d_gate, d_up
 
@@ -147,11 +158,16 @@ UNIT = Unit(
     laws=(no_gradient_outgrows_its_bound,),
     kernel=geglu_backward,
     space=Space(
-        {"BLOCK": (1024, 512, 2048), "STREAM": (0, 1), "num_warps": (4, 1, 2, 8)},
+        {
+            "BLOCK": (1024, 256, 512, 2048),
+            "STREAM": (0, 1),
+            "LOAD": (0, 1, 2),
+            "num_warps": (4, 1, 2, 8),
+        },
         constraints=(
             "BLOCK >= 128 * num_warps and BLOCK <= 1024 * num_warps",
             # what fits in L2 may be wanted from there next
-            "STREAM == 0 or M * N * itemsize > 33554432",
+            "STREAM + LOAD == 0 or M * N * itemsize > 33554432",
         ),
     ),
 )
