@@ -8,10 +8,11 @@
 params p, grads g  lists of (n,), any stride; exp_avgs m, exp_avg_sqs v of the same sizes, float32
 dtype   p and g float32, float16, bfloat16; float32 inside, p rounded once at the end
 moves   reads p, g, m and v once, writes p, m and v once
-plan    one launch per tensor, one program per BLOCK neighbouring values; the corrections for the
-        step, and 1 - beta, are scalars of the launch, worked out in float64 on the host: in
-        float32, 1 - 0.999 is off by 2e-5 of itself; `step` is a float, for an exported kernel is
-        free in those, and takes whole numbers only as it was judged at them
+plan    one launch for TENSORS tensors, one program per BLOCK neighbouring values of one of them,
+        which it finds by counting; the corrections for the step, and 1 - beta, are scalars of the
+        launch, worked out in float64 on the host: in float32, 1 - 0.999 is off by 2e-5 of itself;
+        `step` is a float, for an exported kernel is free in those, and takes whole numbers only as
+        it was judged at them
 """
 
 import torch
@@ -101,11 +102,25 @@ def _step(p, g, m, v, rate, m_share, beta2, v_share, eps, kept, v_scale):
 
 
 @triton.jit
-def _adamw_block(
-    p_ptr, g_ptr, m_ptr, v_ptr, n, p_stride, g_stride, m_stride, v_stride,
+def _adamw_blocks(
+    ps, gs, ms, vs, sizes, p_strides, g_strides, m_strides, v_strides,
     rate, m_share, beta2, v_share, eps, kept, v_scale, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    start = tl.program_id(0).to(tl.int64) * BLOCK
+    # which tensor this program is of, and which block of it
+    p_ptr, g_ptr, m_ptr, v_ptr = ps[0], gs[0], ms[0], vs[0]
+    p_stride, g_stride, m_stride, v_stride = p_strides[0], g_strides[0], m_strides[0], v_strides[0]
+    block, n = tl.program_id(0), sizes[0] >> 1
+    passed = tl.cdiv(n, BLOCK)
+    for i in tl.static_range(1, len(ps)):
+        later = tl.program_id(0) >= passed
+        p_ptr, p_stride = tl.where(later, ps[i], p_ptr), tl.where(later, p_strides[i], p_stride)
+        g_ptr, g_stride = tl.where(later, gs[i], g_ptr), tl.where(later, g_strides[i], g_stride)
+        m_ptr, m_stride = tl.where(later, ms[i], m_ptr), tl.where(later, m_strides[i], m_stride)
+        v_ptr, v_stride = tl.where(later, vs[i], v_ptr), tl.where(later, v_strides[i], v_stride)
+        block = tl.where(later, tl.program_id(0) - passed, block)
+        n = tl.where(later, sizes[i] >> 1, n)
+        passed += tl.cdiv(sizes[i] >> 1, BLOCK)
+    start = block.to(tl.int64) * BLOCK
     at = start + tl.arange(0, BLOCK)
     dtype = p_ptr.dtype.element_ty
     p_ptr += at * p_stride
@@ -135,17 +150,20 @@ def adamw(
     params: list[torch.Tensor], grads: list[torch.Tensor],
     exp_avgs: list[torch.Tensor], exp_avg_sqs: list[torch.Tensor], *,
     lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8,
-    weight_decay: float = 0.01, step: float = 1.0, BLOCK: int, num_warps: int,
+    weight_decay: float = 0.01, step: float = 1.0, BLOCK: int, TENSORS: int, num_warps: int,
 ) -> None:  # fmt: skip
-    """Launch once for each tensor."""
-    for p, g, m, v in zip(params, grads, exp_avgs, exp_avg_sqs, strict=True):
-        n = p.numel()
-        if n > 0:
-            _adamw_block[(triton.cdiv(n, BLOCK),)](
-                p, g, m, v, n, p.stride(0), g.stride(0), m.stride(0), v.stride(0),
-                lr / (1 - beta1**step), 1 - beta1, beta2, 1 - beta2, eps,
-                1 - lr * weight_decay, 1 / (1 - beta2**step), BLOCK=BLOCK, num_warps=num_warps,
-            )  # fmt: skip
+    """Launch once for each TENSORS tensors."""
+    all_four = zip(params, grads, exp_avgs, exp_avg_sqs, strict=True)
+    held = [four for four in all_four if four[0].numel() > 0]
+    for first in range(0, len(held), TENSORS):
+        lists = tuple(zip(*held[first : first + TENSORS], strict=True))
+        # as odd numbers: Triton would compile for each pattern of sizes that 16 divides
+        sizes = tuple(2 * p.numel() + 1 for p in lists[0])
+        strides = (tuple(tensor.stride(0) for tensor in each) for each in lists)
+        _adamw_blocks[(sum(triton.cdiv(p.numel(), BLOCK) for p in lists[0]),)](
+            *lists, sizes, *strides, lr / (1 - beta1**step), 1 - beta1, beta2, 1 - beta2, eps,
+            1 - lr * weight_decay, 1 / (1 - beta2**step), BLOCK=BLOCK, num_warps=num_warps,
+        )  # fmt: skip
 
 
 UNIT = Unit(
@@ -155,7 +173,7 @@ UNIT = Unit(
     kernel=adamw,
     space=Space(
         # 8 values of each of four tensors a thread: eight loads of 16 bytes in flight
-        {"BLOCK": (1024, 512, 2048, 4096), "num_warps": (4, 2, 8)},
+        {"BLOCK": (1024, 512, 2048, 4096), "TENSORS": (16, 1), "num_warps": (4, 2, 8)},
         constraints=("BLOCK >= 128 * num_warps and BLOCK <= 1024 * num_warps",),
     ),
 )
