@@ -63,7 +63,7 @@ def main() -> None:
             record(op, fresh, [point], rooms.recorder, DEFAULT_ARCH)
 
         def player(_: int) -> None:
-            ask(Request("check", op, (), {}, turns), (), rooms.player, START_S)
+            ask(Request(op, (), {}, turns), (), rooms.player, START_S)
 
         kinds = {"recorder": recorder} | ({"player": player} if has_gpu() else {})
         for act in kinds.values():

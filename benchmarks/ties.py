@@ -61,7 +61,7 @@ def starts() -> Iterator[Iterator[int]]:
     made, ended = count(), Event()
     op = next(iter(discover(seeds))).spec
     with open_rooms() as rooms, ThreadPoolExecutor(1) as pool:
-        request = Request("check", op, (), {}, str(rooms.turns.folder))
+        request = Request(op, (), {}, str(rooms.turns.folder))
 
         def start_on() -> None:
             while not ended.is_set():

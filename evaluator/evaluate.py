@@ -28,6 +28,12 @@ from kernel_library.verdict import (
 Recordings = tuple[Recording, ...]
 #: Measurements, and what should be known of how they were taken.
 Timed = tuple[tuple[Measurement, ...], tuple[str, ...]]
+Run = Callable[[OpSpec, Candidate, Sequence[Point]], tuple[Checked, ...]]
+Measure = Callable[[OpSpec, Sequence[Point], Recordings], Timed]
+#: What was checked, what was timed, and the seconds that timing took.
+Finished = tuple[tuple[Checked, ...], Timed, float]
+#: Checks at some points, then times the recordings of others.
+Finish = Callable[[OpSpec, Candidate, Sequence[Point], Sequence[Point], Recordings], Finished]
 #: Spilled bytes per thread beyond which a kernel is not worth the GPU's time.
 MOST_SPILLS = 1024
 
@@ -37,8 +43,9 @@ class Lab:
     """The stages and what they run on. Tests put stand-ins here.
 
     `run` gives what was checked at some points; where there is a GPU it plays recordings, else the
-    interpreter runs the candidate. `measure` times the recordings of the timed points. `deep` looks
-    into what is too dear to ask of every candidate, and tells what it could look into.
+    interpreter runs the candidate. `measure` times the recordings of the timed points; `finish`
+    does both. `deep` looks into what is too dear to ask of every candidate, and tells what it could
+    look into.
     """
 
     record_of: Record
@@ -47,8 +54,9 @@ class Lab:
     matrix: Callable[[OpSpec, Candidate], Sequence[Point]]
     timed: Callable[[OpSpec], Sequence[Point]]
     record: Callable[[OpSpec, Candidate, Sequence[Point]], Recordings]
-    run: Callable[[OpSpec, Candidate, Sequence[Point]], tuple[Checked, ...]]
-    measure: Callable[[OpSpec, Sequence[Point], Recordings], Timed]
+    run: Run
+    measure: Measure
+    finish: Finish
     deep: Callable[[OpSpec, Candidate], tuple[str, ...]]
 
 
@@ -66,6 +74,24 @@ class _Watch:
         finally:
             spent = time.perf_counter() - started
             self.seconds[stage] = round(self.seconds.get(stage, 0.0) + spent, 4)
+
+    def part(self, whole: str, part: str, seconds: float) -> None:
+        """Say that so much of one stage was another."""
+        self.seconds[whole] = round(self.seconds[whole] - seconds, 4)
+        self.seconds[part] = round(seconds, 4)
+
+
+def one_by_one(run: Run, measure: Measure) -> Finish:
+    """Finishes by the one after the other."""
+
+    def finish(
+        op: OpSpec, candidate: Candidate, points: Sequence[Point],
+        timed: Sequence[Point], recordings: Recordings,
+    ) -> Finished:  # fmt: skip
+        checked, started = run(op, candidate, points), time.perf_counter()
+        return checked, measure(op, timed, recordings), time.perf_counter() - started
+
+    return finish
 
 
 def evaluate(op: OpSpec, candidate: Candidate, lab: Lab, *, deep: bool = False) -> Verdict:
@@ -86,9 +112,10 @@ def evaluate(op: OpSpec, candidate: Candidate, lab: Lab, *, deep: bool = False) 
         with watch("smoke"):
             _at_smoke(lab, op, candidate, smoke)
         with watch("correct"):
-            checked = lab.run(op, candidate, lab.matrix(op, candidate))
-        with watch("speed"):
-            measured, notes = lab.measure(op, timed, tapes[len(smoke) :])
+            points, timed_tapes = lab.matrix(op, candidate), tapes[len(smoke) :]
+            checked, told, spent = lab.finish(op, candidate, points, timed, timed_tapes)
+        watch.part("correct", "speed", spent)
+        measured, notes = told
         if deep:
             with watch("deep"):
                 notes = (*notes, *lab.deep(op, candidate))

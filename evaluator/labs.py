@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,14 +25,14 @@ from evaluator.cores import cores
 from evaluator.deep.points import bent, beyond, ragged, real
 from evaluator.deep.running import sanitize
 from evaluator.deep.stage import Bench, Points, look
-from evaluator.evaluate import Lab, Recordings, Timed
+from evaluator.evaluate import Finished, Lab, Recordings, Run, Timed, one_by_one
 from evaluator.inputs import LAYOUTS, ONE_ALONE, Case
 from evaluator.intake import export
 from evaluator.interpret.judge import check_interpreted
 from evaluator.isolate import Isolate
 from evaluator.matrix import INTERPRETED, REPLAYED, Budget, Point
-from evaluator.play.judge import check_replayed, time_replayed
-from evaluator.play.wire import Pace, Take
+from evaluator.play.judge import check_replayed, replay
+from evaluator.play.wire import Pace, Race, Reply, Take
 from evaluator.record import record
 from evaluator.sandbox import Zygote
 from evaluator.turns import Turns
@@ -176,7 +176,7 @@ def interpreted_lab(rooms: Rooms, secret: int | None = None) -> Lab:
         "interpreted", rooms.level, versions=versions(), checks=_checks(INTERPRETED),
         layouts=LAYOUTS, confinement=rooms.confinement,
     )  # fmt: skip
-    return _lab(told, secret, INTERPRETED, tapes, run, lambda op, points, recordings: ((), ()))
+    return _lab(told, secret, INTERPRETED, tapes, run)
 
 
 def replayed_lab(
@@ -214,25 +214,35 @@ def replayed_lab(
             bench = Bench(taken, rooms.recorder, rooms.player, sanitize, rooms.turns)
             return look(op, candidate, points, bench)
 
-    def measure(op: OpSpec, points: Sequence[Point], recordings: Recordings) -> Timed:
+    def raced(op: OpSpec, points: Sequence[Point], takes: Sequence[Take], timed: int) -> Reply:
         whole = graphs(op, [at for at, _ in points])
-        takes = _takes(points, recordings)
         with rooms.seats:
-            return time_replayed(whole, takes, device, rooms.player, rooms.turns, pace)
+            return replay(whole, takes, rooms.player, rooms.turns, Race(timed, device, pace))
+
+    def measure(op: OpSpec, points: Sequence[Point], recordings: Recordings) -> Timed:
+        reply = raced(op, points, _takes(points, recordings), len(points))
+        return reply.measured, reply.notes
+
+    def finish(
+        op: OpSpec, candidate: Candidate, points: Sequence[Point],
+        timed: Sequence[Point], recordings: Recordings,
+    ) -> Finished:  # fmt: skip
+        takes = [*_takes(points, tapes(op, candidate, points)), *_takes(timed, recordings)]
+        reply = raced(op, [*points, *timed], takes, len(timed))
+        return reply.checked, (reply.measured, reply.notes), reply.timed_s
 
     told = Record(
         "replayed", rooms.level, device=device.name,
         versions={**versions(), **device.versions}, checks=_checks(budget),
         layouts=LAYOUTS, confinement=rooms.confinement,
     )  # fmt: skip
-    return replace(_lab(told, secret, budget, tapes, run, measure), deep=look_deep)
+    lab = _lab(told, secret, budget, tapes, run)
+    return replace(lab, measure=measure, finish=finish, deep=look_deep)
 
 
-def _lab(
-    told: Record, secret: int, budget: Budget, tapes: Tapes,
-    run: Callable[[OpSpec, Candidate, Sequence[Point]], tuple[Checked, ...]],
-    measure: Callable[[OpSpec, Sequence[Point], Recordings], Timed],
-) -> Lab:  # fmt: skip
+def _lab(told: Record, secret: int, budget: Budget, tapes: Tapes, run: Run) -> Lab:
+    """A lab that times nothing."""
+
     def timed(op: OpSpec) -> Sequence[Point]:
         random = Random(f"timed {secret}")
         real = [at for at in op.workloads if at.role == "measure"]
@@ -246,9 +256,14 @@ def _lab(
         timed=timed,
         record=tapes,
         run=run,
-        measure=measure,
+        measure=_untimed,
+        finish=one_by_one(run, _untimed),
         deep=lambda op, candidate: (NOT_DEEP,),
     )
+
+
+def _untimed(op: OpSpec, points: Sequence[Point], recordings: Recordings) -> Timed:
+    return (), ()
 
 
 def _points(op: OpSpec, candidate: Candidate, secret: int, budget: Budget) -> Sequence[Point]:

@@ -87,7 +87,7 @@ def said(tool, recorded, at=AT):
     """What a tool finds when it watches one play of a recording."""
     takes = [Take(at, CASE, recorded)]
     sent, binaries = pack(takes)
-    request = Request("check", rows_op(at), sent, binaries, str(Path(gettempdir()) / "turns"))
+    request = Request(rows_op(at), sent, binaries, str(Path(gettempdir()) / "turns"))
     log = sanitize(tool, dump_request(request), 300)
     assert log.why == "", (log.why, log.text[-2000:])
     return [finding.what for finding in findings(tool, log.text, launched(takes))]
@@ -171,7 +171,7 @@ def test_what_tools_say_of_a_kernel_that_copies_by_tma(tool, capsys):
 def shows(recorded, kernel, tmp_path, at=AT):
     takes = [take for two in pairs([Take(at, CASE, recorded)], kernel) for take in two]
     sent, binaries = pack(takes)
-    request = Request("check", rows_op(at), sent, binaries, str(tmp_path))
+    request = Request(rows_op(at), sent, binaries, str(tmp_path))
     reply = ask(request, takes, run_alone, 120, "evaluator.deep.job:effects")
     return job.EFFECT in reply.notes
 
@@ -217,7 +217,7 @@ def test_an_offset_that_wraps_is_found_and_one_that_does_not_is_right(tmp_path):
     for source, right in ((trial.source, False), (trial.source.replace(*WIDENED), True)):
         op, takes = judged_beyond(source)
         sent, binaries = pack(takes)
-        request = Request("check", op, sent, binaries, str(tmp_path))
+        request = Request(op, sent, binaries, str(tmp_path))
         try:
             reply = ask(request, takes, run_alone, 300, "evaluator.deep.job:wide")
         except CandidateError as error:

@@ -13,17 +13,20 @@ from tapes import AT, CASE, CLONE, CPU, SHORT_X, X, Y, launch, op_of, plain_op, 
 from evaluator.errors import CandidateError, LabError, ProblemError
 from evaluator.inputs import Case, places
 from evaluator.isolate import Died, Done, run_here
-from evaluator.play import cuda, wire
+from evaluator.play import cuda, job, wire
 from evaluator.play.calls import prepare, resolve
 from evaluator.play.check import Players, check
 from evaluator.play.judge import check_replayed
 from evaluator.play.memory import GUARD, POISONS, Arena, make
 from evaluator.play.wire import Reply, Request, Take
 from evaluator.turns import Turns
+from kernel_library.device import Ceilings, Device, Target
 from kernel_library.spec import OpSpec
 from kernel_library.tape import Buffer, Call, Pointer, Recording, Scalar, Tape, View
 
 NO_TURNS = Turns(Path("/turns"))
+CEILINGS = Ceilings(4000.0, {"float32": 50.0}, 60.0, 1.0)
+H200 = Device("NVIDIA H200", Target(), 132, 60 << 20, CEILINGS, CEILINGS)
 
 
 def played(recording: Recording, op: OpSpec | None = None, case: Case = CASE):
@@ -191,11 +194,36 @@ def test_a_declared_mutation_is_an_output_and_no_fault():
 def test_requests_and_replies_survive_the_wire():
     taken = Take(AT, CASE, tape_of(launch(arguments=(Scalar("fp32", math.inf), Pointer(1)))))
     sent, binaries = wire.pack([taken, taken])
-    request = Request("check", plain_op(), sent, binaries, "/turns")
+    request = Request(plain_op(), sent, binaries, "/turns")
     again = wire.load_request(wire.dump_request(request))
     assert again == request and again.takes() == (taken, taken)
     reply = Reply(whose="candidate", stage="smoke", reason="hangs", take=3)
     assert wire.load_reply(wire.dump_reply(reply)) == reply
+
+
+def test_takes_are_timed_once_those_before_them_are_right(monkeypatch, tmp_path):
+    raced = []
+
+    def race(asked, takes, players, at, turns):
+        at(0)
+        raced.append(len(takes))
+        raise CandidateError("light", "faster than light")
+
+    def replayed(*recordings):
+        sent, binaries = wire.pack([Take(AT, CASE, each) for each in recordings])
+        request = Request(plain_op(), sent, binaries, str(tmp_path), wire.Race(1, H200))
+        return wire.load_reply(job.main(wire.dump_request(request)))
+
+    monkeypatch.setattr(job, "gpu", lambda: CPU)
+    monkeypatch.setattr(job, "race", race)
+    right, wrong = tape_of(CLONE), tape_of()
+    told = replayed(right, wrong, right)
+    assert (told.stage, told.take, raced) == ("correct", 1, [])
+    told = replayed(right, right, wrong)
+    assert (told.stage, told.take, raced) == ("light", 2, [1])
+    monkeypatch.setattr(job, "race", lambda *_: Reply(notes=("raced",)))
+    told = replayed(right, right, wrong)
+    assert told.checked[0].cases == 2 and told.notes == ("raced",) and told.timed_s > 0
 
 
 def answering(reply: Reply):

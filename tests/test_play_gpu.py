@@ -42,11 +42,11 @@ from evaluator.errors import CandidateError
 from evaluator.graphs import trace
 from evaluator.inputs import Case, draw
 from evaluator.isolate import Done, run_here
-from evaluator.play.judge import check_replayed, time_replayed
+from evaluator.play.judge import check_replayed, replay
 from evaluator.play.player import Player, finish
 from evaluator.play.statistics import Plan
 from evaluator.play.timing import Clock, capture
-from evaluator.play.wire import Pace, Take
+from evaluator.play.wire import Pace, Race, Take
 from evaluator.record import record
 from evaluator.turns import Turns
 from kernel_library.device import Ceilings, Device, Target
@@ -66,7 +66,9 @@ def judged(recorded, at=AT, case=CASE, isolate=run_here):
 
 
 def timed(op, takes, arms=(), device=None, isolate=run_here):
-    return time_replayed(op, takes, device or h200(), isolate, TURNS, Pace(arms))
+    asked = Race(len(takes), device or h200(), Pace(arms))
+    reply = replay(op, takes, isolate, TURNS, asked)
+    return reply.measured, reply.notes
 
 
 def judged_in_a_graph_too(recorded, at=AT):

@@ -18,7 +18,7 @@ from evaluator.play.player import Player
 from evaluator.play.race import race
 from evaluator.play.statistics import Plan
 from evaluator.play.timing import UNWATCHED
-from evaluator.play.wire import Pace, Request, Take
+from evaluator.play.wire import Pace, Race, Take
 from evaluator.turns import Turns
 from kernel_library.device import Ceilings, Device, Target
 from kernel_library.tape import Call
@@ -86,9 +86,9 @@ def stand_ins(monkeypatch):
 @pytest.fixture
 def raced(stand_ins, tmp_path):
     def run(recording, op, device=DEVICE):
-        request = Request("time", op, (), {}, "", device, Pace(("eager", "cudnn"), 0.02))
+        asked = Race(1, device, Pace(("eager", "cudnn"), 0.02))
         takes, turns = [Take(AT, CASE, recording)], Turns(tmp_path)
-        reply = race(request, takes, Players(op, CPU), lambda number: None, turns)
+        reply = race(asked, takes, Players(op, CPU), lambda number: None, turns)
         return reply.measured[0], reply.notes
 
     return run

@@ -210,7 +210,7 @@ def test_what_keeps_a_tool_from_looking_is_told(stand_in, monkeypatch, settings,
 def test_the_target_is_started_with_what_it_needs_and_says_what_it_lacks(stand_in, monkeypatch):
     monkeypatch.setenv("REALLY", "1")
     sent, binaries = wire.pack([Take(AT, CASE, tape_of(CLONE))])
-    request = wire.dump_request(Request("check", plain_op(), sent, binaries, "/nowhere"))
+    request = wire.dump_request(Request(plain_op(), sent, binaries, "/nowhere"))
     monkeypatch.setenv("SAID", "")
     assert "no CUDA GPU is visible" in sanitize("synccheck", request, 120).why
 
@@ -257,4 +257,4 @@ def test_under_it_each_buffer_is_an_allocation_of_its_own_and_the_same_comes_out
 def request_of(*takes, op=None) -> Request:
     sent, binaries = wire.pack(takes)
     turns = Path(gettempdir()) / "turns"
-    return Request("check", op or plain_op(), sent, binaries, str(turns))
+    return Request(op or plain_op(), sent, binaries, str(turns))

@@ -16,7 +16,7 @@ from benchmarks.held import held, leaks
 from benchmarks.soak import plan, soak
 from benchmarks.villains import GUARD, OWN, Hostile, hostile
 from evaluator.errors import CandidateError
-from evaluator.evaluate import Lab
+from evaluator.evaluate import Lab, one_by_one
 from evaluator.sandbox import sandbox_level
 from kernel_library.verdict import Record
 
@@ -87,6 +87,7 @@ def lab(passes: Callable[[int], bool]) -> Lab:
         record=lambda op, candidate, points: (),
         run=run,
         measure=lambda op, points, recordings: ((), ()),
+        finish=one_by_one(run, lambda op, points, recordings: ((), ())),
         deep=lambda op, candidate: (),
     )
 

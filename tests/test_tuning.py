@@ -152,10 +152,10 @@ def test_settings_are_recorded_and_raced_at_one_size_in_one_process(judge):
     ]
     assert isinstance(found[1], str) and found[1].startswith("record: ")
     (one,) = asked
-    assert (one.mode, len(one.sent), one.pace) == ("time", 2, QUICK)
+    assert (one.race.timed, len(one.sent), one.race.pace) == (2, 2, QUICK)
     assert one.sent[0].tape != one.sent[1].tape
     looks(MEASURED, CONFIGS[:1], AT_LENGTH)
-    assert (len(asked[1].sent), asked[1].pace) == (1, AT_LENGTH)
+    assert (len(asked[1].sent), asked[1].race.pace) == (1, AT_LENGTH)
 
 
 def test_a_setting_that_fails_costs_no_other(judge):

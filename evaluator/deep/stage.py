@@ -78,7 +78,7 @@ def _at_deep() -> Iterator[None]:
 
 def _ask(op: OpSpec, takes: list[Take], bench: Bench, name: str, seconds: float) -> Reply:
     sent, binaries = pack(takes)
-    request = Request("check", op, sent, binaries, str(bench.turns.folder))
+    request = Request(op, sent, binaries, str(bench.turns.folder))
     return ask(request, takes, bench.player, START_S + seconds, f"{JOB}:{name}")
 
 
@@ -150,7 +150,7 @@ def _sanitized(
     whole, takes = bench.takes(op, candidate, points)
     facts = [kernel for take in takes for kernel in take.recording.tape.kernels]
     sent, binaries = pack(takes)
-    request = dump_request(Request("check", whole, sent, binaries, str(bench.turns.folder)))
+    request = dump_request(Request(whole, sent, binaries, str(bench.turns.folder)))
     looked, unseen = list[str](), dict[str, list[str]]()
     seconds = TOOL_S + TAKE_S * len(takes)
     # side by side: most of it is torch's start, which a tool makes some times slower

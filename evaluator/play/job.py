@@ -7,7 +7,9 @@ still escapes is a lab failure.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 
 import torch
 
@@ -55,15 +57,19 @@ def _do(request: Request, at: Progress) -> Reply:
     with turns.starting():
         device = gpu()
     takes, players = request.takes(), Players(request.op, device)
-    if request.mode == "time":
-        return race(request, takes, players, at, turns)
+    first = len(takes) - (request.race.timed if request.race else 0)
     found: list[tuple[Workload, Errors]] = []
-    for number, take in enumerate(takes):
+    for number, take in enumerate(takes[:first]):
         at(number)
         errors = check(take, players.of(take), turns.shared)
         if errors is not None:
             found.append((take.at, errors))
-    return Reply(checked=tally(request.op, found))
+    checked = tally(request.op, found)
+    if not request.race:
+        return Reply(checked=checked)
+    started = perf_counter()
+    raced = race(request.race, takes[first:], players, lambda number: at(first + number), turns)
+    return replace(raced, checked=checked, timed_s=perf_counter() - started)
 
 
 def gpu() -> torch.device:

@@ -9,11 +9,10 @@ from pydantic import ValidationError
 from evaluator.errors import CandidateError, LabError, ProblemError
 from evaluator.isolate import Died, Isolate
 from evaluator.matrix import describe, shown
-from evaluator.play.wire import Pace, Reply, Request, Take, dump_request, load_reply, pack
+from evaluator.play.wire import Race, Reply, Request, Take, dump_request, load_reply, pack
 from evaluator.turns import Turns
-from kernel_library.device import Device
 from kernel_library.spec import OpSpec
-from kernel_library.verdict import Checked, Measurement
+from kernel_library.verdict import Checked
 
 JOB = "evaluator.play.job:main"
 #: Seconds that a process may take: a context and torch's own kernels; then each check, each race.
@@ -27,35 +26,32 @@ WAIT_S = 900.0
 def check_replayed(
     op: OpSpec, takes: Sequence[Take], isolate: Isolate, turns: Turns
 ) -> tuple[Checked, ...]:
-    """How right each workload's answers are, over all of its takes.
+    """How right each workload's answers are, over all of its takes. Raises as `replay` does."""
+    return replay(op, takes, isolate, turns).checked
 
-    Raises `CandidateError` for a wrong answer, a write out of place, a fault or a hang of its
-    device code; `LabError` for a lost player, or a machine without a GPU.
+
+def replay(
+    op: OpSpec, takes: Sequence[Take], isolate: Isolate, turns: Turns, race: Race | None = None
+) -> Reply:
+    """What was checked, and what was timed if there is a race; with a note on each missing rival.
+
+    All in one process: making a context is what a GPU's driver does least often. Raises
+    `CandidateError` for a wrong answer, a write out of place, a fault or a hang of its device code,
+    and at stage `light` for a time that the device's datasheet rules out; `LabError` for a lost
+    player, or a machine without a GPU.
     """
     sent, binaries = pack(takes)
-    request = Request("check", op, sent, binaries, str(turns.folder))
-    return ask(request, takes, isolate, START_S + CHECK_S * len(takes)).checked
-
-
-def time_replayed(
-    op: OpSpec, takes: Sequence[Take], device: Device, isolate: Isolate, turns: Turns, pace: Pace
-) -> tuple[tuple[Measurement, ...], tuple[str, ...]]:
-    """How fast each take is, raced against the baselines of the pace.
-
-    Also tells, in a note each, which baselines do not exist here. Raises as `check_replayed` does,
-    and `CandidateError` at stage `light` for a time that the device's datasheet rules out.
-    """
-    sent, binaries = pack(takes)
-    request = Request("time", op, sent, binaries, str(turns.folder), device, pace)
-    each = RACE_S + sum(ARM_S.get(arm, 10.0) for arm in pace.arms)
-    reply = ask(request, takes, isolate, START_S + each * len(takes))
-    return reply.measured, reply.notes
+    request = Request(op, sent, binaries, str(turns.folder), race)
+    timed, arms = (race.timed, race.pace.arms) if race else (0, ())
+    each = RACE_S + sum(ARM_S.get(arm, 10.0) for arm in arms)
+    seconds = START_S + CHECK_S * (len(takes) - timed) + each * timed
+    return ask(request, takes, isolate, seconds)
 
 
 def ask(
     request: Request, takes: Sequence[Take], isolate: Isolate, seconds: float, job: str = JOB
 ) -> Reply:
-    """What a player process answers, its waiting for turns aside. Raises as `check_replayed`."""
+    """What a player process answers, its waiting for turns aside. Raises as `replay` does."""
     seconds += WAIT_S
     outcome = isolate(job, dump_request(request), seconds)
     if isinstance(outcome, Died):

@@ -17,7 +17,7 @@ from evaluator.play.memory import storage
 from evaluator.play.player import Bound, Player, finish, named
 from evaluator.play.statistics import Plan, plan, possible, summary, versus
 from evaluator.play.timing import Arm, Clock, capture
-from evaluator.play.wire import Pace, Reply, Request, Take
+from evaluator.play.wire import Pace, Race, Reply, Take
 from evaluator.turns import Turns
 from kernel_library.device import Device
 from kernel_library.spec import OpSpec
@@ -40,26 +40,24 @@ class Track:
 
 
 def race(
-    request: Request,
+    asked: Race,
     takes: Sequence[Take],
     players: Players,
     at: Callable[[int], None],
     turns: Turns,
 ) -> Reply:
     """Measure each take. Raises `CandidateError` for wrong outputs or an impossible time."""
-    device = request.device
-    if device is None:
-        raise LabError("times need a calibrated device to be held against")
-    get_ready(request.pace.arms, request.op.name)
+    device, pace = asked.device, asked.pace
+    get_ready(pace.arms, players.op.name)
     with turns.shared():
         clock = Clock(players.device, device.l2_bytes)
-    meet = Meet(request.pace, device, clock, turns, at, {})
+    meet = Meet(pace, device, clock, turns, at, {})
     measured: list[Measurement] = []
     ready: list[Lane] = []
     for number, take in enumerate(takes):
         ready.append(meet.lane(number, take, players.of(take)))
         # without rivals, one turn alone serves for as many as fit in memory together
-        full = request.pace.arms or torch.cuda.memory_allocated() > HELD_BYTES
+        full = pace.arms or torch.cuda.memory_allocated() > HELD_BYTES
         if full or number == len(takes) - 1:
             measured += meet.run(ready)
             ready = []

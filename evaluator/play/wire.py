@@ -47,19 +47,26 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
+class Race:
+    """How many of the last takes are timed, on what device (for its ceilings), and how."""
+
+    timed: int
+    device: Device
+    pace: Pace = Pace()
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """What a player process is to do, and in which folder the locks of its GPU are (see `Turns`).
 
-    Times need the device's ceilings.
+    Takes are checked, but for those of the race, which are timed once all others were right.
     """
 
-    mode: Literal["check", "time"]
     op: OpSpec
     sent: tuple[Sent, ...]
     binaries: Mapping[str, bytes] = field(repr=False)
     turns: str
-    device: Device | None = None
-    pace: Pace = Pace()
+    race: Race | None = None
 
     def takes(self) -> tuple[Take, ...]:
         """The takes with their binaries again."""
@@ -70,11 +77,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came of it, or what went wrong: whose fault, at which take (-1: at none)."""
+    """What came of it, or what went wrong: whose fault, at which take (-1: at none).
+
+    `timed_s` is how long the timing took, waiting for turns included, in seconds.
+    """
 
     checked: tuple[Checked, ...] = ()
     measured: tuple[Measurement, ...] = ()
     notes: tuple[str, ...] = ()
+    timed_s: float = 0.0
     whose: Whose = "nobody"
     stage: Stage = "correct"
     reason: str = ""
