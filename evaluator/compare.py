@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, sqrt
+from math import inf, isfinite, sqrt
 
 import torch
 
 from evaluator.picked import Answers, Picked, fault
 from evaluator.poison import bits, seen
-from evaluator.tolerance import BOUNDS, HIGHEST_CAP, LEAST_SCALE, SHORTEST_ROW
+from evaluator.tolerance import BOUNDS, HIGHEST_CAP, LEAST_SCALE, SHORTEST_ROW, roughly
 from kernel_library.spec import Tolerance
 
 #: Elements compared at a time: float64 temporaries of 256 KiB stay in a core's cache (with those of
@@ -92,13 +92,23 @@ def _compare(trio: _Trio, tolerance: Tolerance, poison: int, picked: Picked | No
     if not got.dtype.is_floating_point:
         _refuse(_unequal(trio, tolerance.loosen, poison))
         return Errors(0.0, 0.0)
-    in_range = peak(truth) <= torch.finfo(got.dtype).max
-    plain = in_range and isfinite(peak(got)) and isfinite(peak(own))
+    return _floats(trio, tolerance, poison)
+
+
+def _floats(trio: _Trio, tolerance: Tolerance, poison: int) -> Errors:
+    """Where infinities and NaN stand, then 8-bit codes, then how far off all others are."""
+    got, truth, own = trio
+    beyond = not peak(truth) <= torch.finfo(got.dtype).max
+    if beyond:
+        # else 1e200 in one place would make room for any error in all others
+        inside = _double(truth.to(own.dtype)).isfinite()
+        trio = got, torch.where(inside, truth, inf * truth.sign()), own
+    plain = not beyond and isfinite(peak(got)) and isfinite(peak(own))
     if not plain:
         _refuse(_other_pattern(trio, poison))
     if got.dtype.itemsize == 1:
         _refuse(_far_codes(trio, tolerance.loosen, poison))
-    return _floats(trio, tolerance, poison, plain)
+    return _close(trio, tolerance, poison, plain)
 
 
 def peak(tensor: torch.Tensor) -> float:
@@ -193,7 +203,7 @@ class _Sums:
     error_norm: float
 
 
-def _floats(trio: _Trio, tolerance: Tolerance, poison: int, plain: bool) -> Errors:
+def _close(trio: _Trio, tolerance: Tolerance, poison: int, plain: bool) -> Errors:
     """Floats; they are `plain` where none is infinite or NaN, nor would be in the rounded truth."""
     got, truth, _ = trio
     norm, finite = _norm(truth, plain)
@@ -218,7 +228,7 @@ def _fault(sums: _Sums, k: float, cap: float) -> str:
     if (sums.over <= 1.0 or like_torch) and sums.error_norm <= cap:
         return ""
     beyond = max(sums.over if not like_torch else 0.0, sums.error_norm / cap)
-    return f"{OFF} {_roughly(beyond)} what its dtype allows"
+    return f"{OFF} {roughly(beyond)} what its dtype allows"
 
 
 def _parts(trio: _Trio, rms: float, loosen: float, plain: bool) -> Iterator[_Part]:
@@ -282,14 +292,6 @@ def _rank(codes: torch.Tensor) -> torch.Tensor:
     """8-bit floats as integers in the order of their values."""
     code = bits(codes).to(torch.int16)
     return (code & 0x7F) * (1 - 2 * (code >> 7))
-
-
-def _roughly(times: float) -> str:
-    """How far off, in steps too wide to tell the allowance by."""
-    for limit in (2, 10, 100, 1000):
-        if times <= limit:
-            return f"up to {limit} times"
-    return "more than 1000 times"
 
 
 def _count(n: int) -> str:

@@ -41,3 +41,11 @@ SHORTEST_ROW = 16
 LEAST_SCALE = 1e-6
 #: However loose a contract is, an answer with half of the truth's norm as error is no answer.
 HIGHEST_CAP = 0.5
+
+
+def roughly(times: float) -> str:
+    """How far off, in steps too wide to tell the allowance by."""
+    for limit in (2, 10, 100, 1000):
+        if times <= limit:
+            return f"up to {limit} times"
+    return "more than 1000 times"

@@ -191,6 +191,16 @@ def test_finite_elements_are_held_to_theirs_beside_one_that_is_not(odd):
         judge(answer, truth)
 
 
+def test_a_truth_beyond_the_range_makes_no_room_for_errors_elsewhere():
+    truth = torch.cat([normal(64), torch.tensor([1e200, -1e200], dtype=torch.float64)])
+    right = truth.float()
+    assert right.isinf().sum() == 2 and judge(right, truth).error < 1e-6
+    with pytest.raises(Mismatch, match="is off by"):
+        judge(torch.cat([2 * right[:64], right[64:]]), truth)
+    with pytest.raises(Mismatch, match="lacks an infinity"):
+        judge(right.nan_to_num(posinf=1.0), truth)
+
+
 def test_an_infinity_of_the_wrong_sign_fails():
     truth = torch.tensor([float("inf"), 1.0], dtype=torch.float64)
     with pytest.raises(Mismatch, match="infinite"):
