@@ -12,7 +12,8 @@ plan        a program keeps ROWS rows in registers from load to store, so that t
             STAGES deep); rows too long for registers are swept twice, first with a running mean
             and variance in each lane (Welford's); STREAM asks L2 to let go of y first, LOAD says
             how x, w and b come; what is known before a launch costs no instruction: no mask where
-            rows fill their blocks and ROWS divides M
+            rows fill their blocks and ROWS divides M; rows that begin anywhere move by whole
+            vectors from the first boundary in each (LOAD 5)
 """
 
 import torch
@@ -112,6 +113,47 @@ def _layer_norm_rows(
 
 
 @triton.jit
+def _boundary(row, N, VECTOR: tl.constexpr):
+    return (tl.cast(row, tl.int64) * N + VECTOR - 1) // VECTOR * VECTOR
+
+
+@triton.jit
+def _layer_norm_skewed_rows(
+    x_ptr, w_ptr, b_ptr, y_ptr, M, N, eps,
+    BLOCK: tl.constexpr, STAGES: tl.constexpr, VECTOR: tl.constexpr, ENDS: tl.constexpr,
+):  # fmt: skip
+    dtype: tl.constexpr = y_ptr.dtype.element_ty
+    row, step = tl.program_id(0), tl.num_programs(0)
+    at = _boundary(row, N, VECTOR)
+    # the same for all rows of a program: VECTOR divides the step between them
+    head = (at - tl.cast(row, tl.int64) * N).to(tl.int32)
+    body = BLOCK if ENDS > 2 * VECTOR else (N - head) // VECTOR * VECTOR
+    lane, end = tl.arange(0, BLOCK), tl.arange(0, ENDS)
+    # what a row has before its first whole vector and after its last of BLOCK, by elements
+    end += tl.where(end < VECTOR, 0, body) - VECTOR
+    whole, part = lane < body, (end >= -head) & (end < N - head)
+    w = tl.load(w_ptr + head + lane, mask=whole, other=0.0)
+    b = tl.load(b_ptr + head + lane, mask=whole, other=0.0)
+    w_end = tl.load(w_ptr + head + end, mask=part, other=0.0)
+    b_end = tl.load(b_ptr + head + end, mask=part, other=0.0)
+    x_end = tl.load(x_ptr + at + end, mask=part, other=0.0)
+    for each in tl.range(row, M, step, num_stages=STAGES):
+        at, after = _boundary(each, N, VECTOR), _boundary(each + step, N, VECTOR)
+        x = tl.load(x_ptr + at + lane, mask=whole, other=0.0).to(tl.float32)
+        # Triton loads nothing narrower than 4 bytes ahead of its use
+        next_end = tl.load(x_ptr + after + end, mask=part & (each + step < M), other=0.0)
+        wide_end = x_end.to(tl.float32)
+        mean = (tl.sum(x) + tl.sum(wide_end)) / N
+        away, away_end = tl.where(whole, x - mean, 0.0), tl.where(part, wide_end - mean, 0.0)
+        r = tl.rsqrt((tl.sum(away * away) + tl.sum(away_end * away_end)) / N + eps)
+        y = (away * r * w.to(tl.float32) + b.to(tl.float32)).to(dtype)
+        y_end = (away_end * r * w_end.to(tl.float32) + b_end.to(tl.float32)).to(dtype)
+        tl.store(y_ptr + at + lane, y, mask=whole)
+        tl.store(y_ptr + at + end, y_end, mask=part)
+        x_end = next_end
+
+
+@triton.jit
 def _layer_norm_long_row(
     x_ptr, w_ptr, b_ptr, y_ptr, N, x_stride, y_stride, eps, BLOCK: tl.constexpr
 ):  # fmt: skip
@@ -140,7 +182,7 @@ def _layer_norm_long_row(
         tl.store(y_ptr + row * y_stride + col, y, mask=col < N)
 
 
-#: By LOAD: the cache modifier of x, the eviction policies of x and of w and b.
+#: By LOAD: the cache modifier of x, the eviction policies of x and of w and b; 5 is as 0.
 _LOADS = (
     ("", "", ""),
     (".cg", "", ""),
@@ -150,11 +192,12 @@ _LOADS = (
 )
 
 
-def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
-    """One program for each block, or `per_sm` on each multiprocessor that share them."""
+def _programs(blocks: int, per_sm: int, device: torch.device, of: int = 1) -> int:
+    """One program for each block, or `per_sm` on each multiprocessor (a multiple of `of`)."""
     if per_sm == 0 or device.type != "cuda":
         return blocks
-    return min(blocks, per_sm * torch.cuda.get_device_properties(device).multi_processor_count)
+    sms = torch.cuda.get_device_properties(device).multi_processor_count
+    return min(blocks, max(1, per_sm * sms // of) * of)
 
 
 def layer_norm(
@@ -180,7 +223,17 @@ def layer_norm(
     ROWS = max(1, min(ROWS, 32768 // BLOCK))
     num_warps = max(num_warps, ROWS * BLOCK // 2048)
     STAGES = min(STAGES, 1 + 163840 // (ROWS * BLOCK * x.element_size())) if PROGRAMS > 0 else 0
-    x_cache, x_hint, w_hint = _LOADS[LOAD]
+    vector = 16 // x.element_size()
+    if LOAD == 5 and N % vector > 0 and vector < N <= 16384 and x.stride(0) == N:
+        # 5001 is 4096 by vectors and the rest by elements: 5120 lanes for 8192
+        ends = triton.next_power_of_2(N - BLOCK // 2 + vector)
+        block, ends = (BLOCK // 2, ends) if 4 * ends <= BLOCK else (BLOCK, 2 * vector)
+        _layer_norm_skewed_rows[(_programs(M, PROGRAMS, x.device, vector),)](
+            x, w, b, y, M, N, eps,
+            BLOCK=block, STAGES=max(1, STAGES), VECTOR=vector, ENDS=ends, num_warps=num_warps,
+        )  # fmt: skip
+        return y
+    x_cache, x_hint, w_hint = _LOADS[LOAD % 5]
     _layer_norm_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
         x, w, b, y, M, N, x.stride(0), y.stride(0), eps,
         FULL=N == BLOCK, EVEN=M % ROWS == 0, ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES,
@@ -202,7 +255,7 @@ UNIT = Unit(
             "STAGES": (1, 2, 3),
             "SWEEP": (0, 2048, 4096, 8192),
             "STREAM": (0, 1),
-            "LOAD": (0, 1, 2, 3, 4),
+            "LOAD": (0, 1, 2, 3, 4, 5),
             "num_warps": (4, 1, 2, 8, 16, 32),
         },
         # what was best for rms_norm on an H200: the same row, one sum and one vector more
@@ -212,20 +265,23 @@ UNIT = Unit(
             " else 2 if N % 8 > 0 and N > 2048 and N <= 8192 and M > 264 else 0",
             "STAGES": "min(3, 1 + 232448 // (pow2(N) * itemsize))"
             " if N > 8192 and N <= 16384 and M > 132"
-            " else 2 if N % 8 > 0 and N > 2048 and N <= 8192 and M > 264 else 1",
+            " else 3 if N % 8 > 0 and N > 2048 and N <= 8192 and M > 264 else 1",
             "SWEEP": "0 if N <= 32768 else 4096",
+            "LOAD": "5 if N % (16 // itemsize) > 0 and N > 512 and N <= 16384"
+            " and (M <= 2048 or N > 2048) else 0",
             "num_warps": "8 if N > 32768 else max(1, min(32,"
             " (min(8 * pow2(N), 4096) if M > 2048 and N <= 2048 else pow2(N))"
             " // (1024 if N % 8 > 0 and N > 2048 else 512)))",
         },
         constraints=(
-            "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 8192 and STREAM == 0)",
+            "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 8192 and STREAM + LOAD == 0)",
             "SWEEP > 0 or N <= 32768",
-            "(PROGRAMS > 0) == (STAGES > 1)",
+            "(PROGRAMS > 0) == (STAGES > 1) and LOAD % 5 * PROGRAMS == 0",
             "PROGRAMS == 0 or N >= 2048",
             # what fits in L2 may be wanted from there next
-            "STREAM + LOAD == 0 or M * N * itemsize > 33554432",
-            "LOAD == 0 or (PROGRAMS == 0 and SWEEP == 0)",
+            "STREAM + LOAD % 5 == 0 or M * N * itemsize > 33554432",
+            "LOAD < 5 or (ROWS == 1 and STREAM == 0 and N % (16 // itemsize) > 0)",
+            "LOAD < 5 or (N > 512 and N <= 16384)",
             # a walking program keeps w and b as well
             "PROGRAMS == 0 or (N <= 16384 and M > 132 * ROWS * PROGRAMS)",
             "ROWS == 1 or (M >= 264 * ROWS and ROWS * pow2(N) <= 8192)",
