@@ -5,8 +5,12 @@
 d_y, y, d_x  (M, N), any row stride; scale = 1
 dtype        float32, float16, bfloat16; float32 inside
 moves        reads d_y and y once, writes d_x once
-plan         a program keeps ROWS rows of both in registers from load to store; rows too long for
-             registers are swept twice, the second time backwards, mostly out of the caches
+plan         a program keeps ROWS rows of both in registers from load to store, and either ends
+             there or walks on (PROGRAMS on each SM, loads STAGES deep); longer rows are swept
+             twice, the second time backwards, mostly out of the caches; STREAM asks L2 to let go of
+             d_x first, LOAD says how d_y and y come; what is known before a launch costs no
+             instruction: no mask where rows fill their blocks (FULL) and ROWS divides M (EVEN), no
+             product where scale is 1
 """
 
 import torch
@@ -58,46 +62,85 @@ def rows_sum_to_nothing(
 
 
 @triton.jit
+def _gradient(d_y, y, scale, SCALED: tl.constexpr):
+    d_y, y = d_y.to(tl.float32), y.to(tl.float32)
+    d_x = y * (d_y - tl.sum(d_y * y, axis=1, keep_dims=True))
+    return d_x * scale if SCALED else d_x
+
+
+@triton.jit
 def _softmax_backward_rows(
     d_y_ptr, y_ptr, d_x_ptr, M, N, d_y_stride, y_stride, d_x_stride, scale,
-    FULL: tl.constexpr, SCALED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    FULL: tl.constexpr, EVEN: tl.constexpr, SCALED: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    CACHE: tl.constexpr, HINT: tl.constexpr, D_X_HINT: tl.constexpr,
 ):  # fmt: skip
-    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :]
-    inside = row < M if FULL else (row < M) & (col < N)
-    d_y = tl.load(d_y_ptr + row * d_y_stride + col, mask=inside, other=0.0).to(tl.float32)
-    y = tl.load(y_ptr + row * y_stride + col, mask=inside, other=0.0).to(tl.float32)
-    d_x = y * (d_y - tl.sum(d_y * y, axis=1, keep_dims=True))
-    if SCALED:
-        d_x *= scale
-    tl.store(d_x_ptr + row * d_x_stride + col, d_x.to(d_x_ptr.dtype.element_ty), mask=inside)
+    dtype: tl.constexpr = d_x_ptr.dtype.element_ty
+    of_row = None if FULL else col < N
+    # what a full row's block holds of rows past M is not stored: it needs no zeros
+    OUTSIDE: tl.constexpr = None if FULL else 0.0
+    if STAGES == 0:
+        row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
+        inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
+        d_y_at, y_at = d_y_ptr + row * d_y_stride + col, y_ptr + row * y_stride + col
+        d_y = tl.load(d_y_at, inside, OUTSIDE, cache_modifier=CACHE, eviction_policy=HINT)
+        y = tl.load(y_at, inside, OUTSIDE, cache_modifier=CACHE, eviction_policy=HINT)
+        d_x = _gradient(d_y, y, scale, SCALED).to(dtype)
+        tl.store(d_x_ptr + row * d_x_stride + col, d_x, mask=inside, eviction_policy=D_X_HINT)
+    else:
+        step = tl.num_programs(0) * ROWS
+        for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
+            row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
+            inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
+            d_y = tl.load(d_y_ptr + row * d_y_stride + col, mask=inside, other=OUTSIDE)
+            y = tl.load(y_ptr + row * y_stride + col, mask=inside, other=OUTSIDE)
+            d_x = _gradient(d_y, y, scale, SCALED).to(dtype)
+            tl.store(d_x_ptr + row * d_x_stride + col, d_x, mask=inside, eviction_policy=D_X_HINT)
 
 
 @triton.jit
 def _softmax_backward_long_row(
-    d_y_ptr, y_ptr, d_x_ptr, N, d_y_stride, y_stride, d_x_stride, scale, BLOCK: tl.constexpr
-):
+    d_y_ptr, y_ptr, d_x_ptr, N, d_y_stride, y_stride, d_x_stride, scale,
+    EVEN: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    CACHE: tl.constexpr, HINT: tl.constexpr, D_X_HINT: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     d_y_ptr, y_ptr = d_y_ptr + row * d_y_stride, y_ptr + row * y_stride
+    OUTSIDE: tl.constexpr = None if EVEN else 0.0
     products = tl.zeros((BLOCK,), dtype=tl.float32)
-    for start in range(0, N, BLOCK):
+    for start in tl.range(0, N, BLOCK, num_stages=STAGES):
         col = start + tl.arange(0, BLOCK)
-        d_y = tl.load(d_y_ptr + col, mask=col < N, other=0.0).to(tl.float32)
-        products += d_y * tl.load(y_ptr + col, mask=col < N, other=0.0).to(tl.float32)
+        inside = None if EVEN else col < N
+        d_y = tl.load(d_y_ptr + col, inside, OUTSIDE, cache_modifier=CACHE, eviction_policy=HINT)
+        y = tl.load(y_ptr + col, inside, OUTSIDE, cache_modifier=CACHE, eviction_policy=HINT)
+        products += d_y.to(tl.float32) * y.to(tl.float32)
     inner = tl.sum(products, axis=0)
     blocks = tl.cdiv(N, BLOCK)
     for block in range(0, blocks):
         col = (blocks - 1 - block) * BLOCK + tl.arange(0, BLOCK)
-        d_y = tl.load(d_y_ptr + col, mask=col < N, other=0.0, eviction_policy="evict_first")
-        y = tl.load(y_ptr + col, mask=col < N, other=0.0, eviction_policy="evict_first")
+        inside = None if EVEN else col < N
+        d_y = tl.load(d_y_ptr + col, inside, OUTSIDE, eviction_policy="evict_first")
+        y = tl.load(y_ptr + col, inside, OUTSIDE, eviction_policy="evict_first")
         d_x = scale * y.to(tl.float32) * (d_y.to(tl.float32) - inner)
-        out = d_x_ptr + row * d_x_stride + col
-        tl.store(out, d_x.to(d_x_ptr.dtype.element_ty), mask=col < N)
+        d_x = d_x.to(d_x_ptr.dtype.element_ty)
+        tl.store(d_x_ptr + row * d_x_stride + col, d_x, mask=inside, eviction_policy=D_X_HINT)
+
+
+#: By LOAD: the cache modifier and the eviction policy of d_y and y, where first read.
+_LOADS = (("", ""), (".cg", ""), ("", "evict_first"), ("", "evict_last"))
+
+
+def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
+    """One program for each block, or `per_sm` on each multiprocessor that share them."""
+    if per_sm == 0 or device.type != "cuda":
+        return blocks
+    return min(blocks, per_sm * torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def softmax_backward(
     d_y: torch.Tensor, y: torch.Tensor, *, scale: float = 1.0,
-    ROWS: int, SWEEP: int, num_warps: int,
+    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, STREAM: int, LOAD: int, num_warps: int,
 ) -> torch.Tensor:  # fmt: skip
     """Differentiate in registers, or with SWEEP > 0 in two sweeps of blocks of that width."""
     M, N = y.shape
@@ -106,18 +149,26 @@ def softmax_backward(
     if M == 0:
         return d_x
     BLOCK = triton.next_power_of_2(N)
-    if SWEEP > 0 or BLOCK > 16384:
+    strides = d_y.stride(0), y.stride(0), d_x.stride(0)
+    cache, hint = _LOADS[LOAD]
+    d_x_hint = "evict_first" if STREAM else ""
+    itemsize = y.element_size()
+    if SWEEP > 0 or BLOCK * itemsize > 65536:
+        SWEEP = SWEEP or 8192
         _softmax_backward_long_row[(M,)](
-            d_y, y, d_x, N, d_y.stride(0), y.stride(0), d_x.stride(0), scale,
-            BLOCK=SWEEP or 8192, num_warps=num_warps,
+            d_y, y, d_x, N, *strides, scale, EVEN=N % SWEEP == 0, BLOCK=SWEEP,
+            STAGES=min(STAGES, 1 + 81920 // (SWEEP * itemsize)),
+            CACHE=cache, HINT=hint, D_X_HINT=d_x_hint, num_warps=num_warps,
         )  # fmt: skip
         return d_x
-    # a setting that was tuned at another size must fit in registers here too
+    # a setting that was tuned at another size must fit here too: registers, then shared memory
     ROWS = max(1, min(ROWS, 16384 // BLOCK))
     num_warps = max(num_warps, ROWS * BLOCK // 1024)
-    _softmax_backward_rows[(triton.cdiv(M, ROWS),)](
-        d_y, y, d_x, M, N, d_y.stride(0), y.stride(0), d_x.stride(0), scale,
-        FULL=N == BLOCK, SCALED=scale != 1.0, ROWS=ROWS, BLOCK=BLOCK, num_warps=num_warps,
+    STAGES = min(STAGES, 1 + 81920 // (ROWS * BLOCK * itemsize)) if PROGRAMS > 0 else 0
+    _softmax_backward_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, y.device),)](
+        d_y, y, d_x, M, N, *strides, scale,
+        FULL=N == BLOCK, EVEN=M % ROWS == 0, SCALED=scale != 1.0, ROWS=ROWS, BLOCK=BLOCK,
+        STAGES=STAGES, CACHE=cache, HINT=hint, D_X_HINT=d_x_hint, num_warps=num_warps,
     )  # fmt: skip
     return d_x
 
@@ -130,7 +181,11 @@ UNIT = Unit(
     space=Space(
         {
             "ROWS": (1, 2, 4, 8, 16),
-            "SWEEP": (0, 1024, 2048, 4096, 8192),
+            "PROGRAMS": (0, 1, 2, 4),
+            "STAGES": (1, 2, 3),
+            "SWEEP": (0, 2048, 4096, 8192, 16384),
+            "STREAM": (0, 1),
+            "LOAD": (0, 1, 2, 3),
             "num_warps": (4, 1, 2, 8, 16, 32),
         },
         rule={
@@ -140,12 +195,21 @@ UNIT = Unit(
             " (min(8 * pow2(N), 2048) if M > 2048 and N <= 1024 else pow2(N)) // 512))",
         },
         constraints=(
-            "SWEEP == 0 or (ROWS == 1 and N > 2 * SWEEP)",
-            "SWEEP > 0 or N <= 16384",
-            "ROWS == 1 or M >= 264 * ROWS",
+            "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N >= 2 * SWEEP and LOAD != 2)",
+            "SWEEP > 0 or N * itemsize <= 65536",
+            "(STAGES > 1) == (PROGRAMS > 0) or (SWEEP > 0 and STAGES == 3)",
+            # what fits in L2 may be wanted from there next
+            "STREAM + LOAD == 0 or M * N * itemsize > 33554432",
+            "STAGES == 1 or STREAM + LOAD == 0",
+            "PROGRAMS == 0 or (N >= 2048 and M > 132 * ROWS * PROGRAMS)",
+            "PROGRAMS * num_warps <= 64",
+            "ROWS == 1 or (M >= 264 * ROWS and ROWS * pow2(N) <= 8192)",
             # 4 to 32 values of each tensor a thread: fewer waste threads, more spill
             "num_warps == 1 or 128 * num_warps <= (SWEEP if SWEEP > 0 else ROWS * pow2(N))",
             "(SWEEP if SWEEP > 0 else ROWS * pow2(N)) <= 1024 * num_warps",
+            # the rows of d_y and y in flight fit in an SM's shared memory, 227 KiB on Hopper
+            "STAGES == 1 or max(1, PROGRAMS) * (STAGES - 1)"
+            " * (SWEEP if SWEEP > 0 else ROWS * pow2(N)) * 2 * itemsize <= 232448",
         ),
     ),
 )
