@@ -9,11 +9,11 @@ dtype    float32, float16, bfloat16; s is rounded to x's dtype and y is of what 
          that a backward pass sees what the forward saw; float32 inside; cast="llama" rounds s * r
          to x's dtype before the weight, "gemma" rounds once at the end
 moves    reads x, residual and w once, writes y and s once
-plan     a program keeps ROWS rows in registers from load to store, and either ends there or walks
-         on (PROGRAMS on each SM, loads STAGES deep); rows too long for registers are swept twice,
-         the second time over s; STREAM asks L2 to let go of s first: y is wanted next; LOAD says
-         how x, residual and w come; what is known before a launch costs no instruction: no mask
-         where rows fill their blocks and ROWS divides M
+plan     a program keeps ROWS rows in registers from load to store; or it walks on (PROGRAMS on each
+         SM, loads STAGES deep; LOAD 5: as many as rows), by whole vectors from the first boundary
+         in each row; rows too long for registers are swept twice, the second time over s; STREAM
+         asks L2 to let go of s first: y is wanted next; LOAD says how x, residual and w come; what
+         is known before a launch costs no instruction: no mask where rows fill their blocks
 """
 
 import torch
@@ -43,11 +43,7 @@ OP = OpSpec(
         ),
         Workload({"M": 2, "N": 40000}, {"T": "float32"}),
         Workload({"M": 7, "N": 96}, {"T": "float16"}, options={"offset": 1.0, "cast": "gemma"}),
-        *grid(
-            "M N",
-            {"measure": [(8192, 4096), (16, 4096), (2047, 5001)]},
-            dtypes=("bfloat16",),
-        ),
+        *grid("M N", {"measure": [(8192, 4096), (16, 4096), (2047, 5001)]}, dtypes=("bfloat16",)),
     ),
 )
 
@@ -70,32 +66,25 @@ def reference(
     return (normed * (w.float() + offset)).to(x.dtype), s
 
 
-def no_row_outgrows_its_bound(
-    x: torch.Tensor,
-    residual: torch.Tensor,
-    w: torch.Tensor,
-    y: torch.Tensor,
-    s: torch.Tensor,
-    *,
-    offset: float,
-    **_: object,
-) -> bool:
+def no_row_outgrows_its_bound(*tensors: torch.Tensor, offset: float, **_: object) -> bool:
     """|y[i, j]| <= sqrt(N) * |offset + w[j]|: no entry exceeds sqrt(N) times its row's RMS."""
+    x, _residual, w, y, _s = tensors
     bound = x.shape[-1] ** 0.5 * (w.double() + offset).abs()
     return bool((y.double().abs() <= bound * 1.02).all())
 
 
 @triton.jit
-def _normalise(
-    s, w, N, eps, offset, DTYPE: tl.constexpr, LLAMA: tl.constexpr, SHIFTED: tl.constexpr,
-    FULL: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    s, w = s.to(tl.float32), w.to(tl.float32)
+def _sum(x_ptr, residual_ptr, at, inside):
+    x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    residual = tl.load(residual_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    return (x + residual).to(x_ptr.dtype.element_ty)
+
+
+@triton.jit
+def _scaled(s, r, w, offset, DTYPE: tl.constexpr, LLAMA: tl.constexpr, SHIFTED: tl.constexpr):
+    normed, w = s.to(tl.float32) * r, w.to(tl.float32)
     if SHIFTED:
         w += offset
-    squares = tl.sum(s * s, axis=1, keep_dims=True)
-    # a row that fills its block is of a power of two: its mean takes no division
-    normed = s * tl.rsqrt((squares * (1.0 / BLOCK) if FULL else squares / N) + eps)
     if LLAMA:
         normed = normed.to(DTYPE).to(tl.float32)
     return (normed * w).to(DTYPE)
@@ -105,40 +94,67 @@ def _normalise(
 def _add_rms_norm_rows(
     x_ptr, residual_ptr, w_ptr, y_ptr, s_ptr, M, N, x_stride, residual_stride, out_stride,
     eps, offset, LLAMA: tl.constexpr, SHIFTED: tl.constexpr, FULL: tl.constexpr,
-    EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     X_CACHE: tl.constexpr, X_HINT: tl.constexpr, W_HINT: tl.constexpr, S_HINT: tl.constexpr,
 ):  # fmt: skip
     col = tl.arange(0, BLOCK)[None, :]
-    dtype: tl.constexpr = y_ptr.dtype.element_ty
     of_row = None if FULL else col < N
     # what a full row's block holds of rows past M is not stored: it needs no zeros
     OUTSIDE: tl.constexpr = None if FULL else 0.0
-    if STAGES == 0:
-        # no loop: all loads are then on their way at the same time
-        row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-        inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
-        x_at, residual_at = x_ptr + row * x_stride + col, residual_ptr + row * residual_stride + col
-        x = tl.load(x_at, inside, OUTSIDE, cache_modifier=X_CACHE, eviction_policy=X_HINT)
-        residual = tl.load(
-            residual_at, inside, OUTSIDE, cache_modifier=X_CACHE, eviction_policy=X_HINT
-        )
-        w = tl.load(w_ptr + col, mask=of_row, other=OUTSIDE, eviction_policy=W_HINT)
-        s = (x.to(tl.float32) + residual.to(tl.float32)).to(dtype)
-        tl.store(s_ptr + row * out_stride + col, s, mask=inside, eviction_policy=S_HINT)
-        y = _normalise(s, w, N, eps, offset, dtype, LLAMA, SHIFTED, FULL, BLOCK)
-        tl.store(y_ptr + row * out_stride + col, y, mask=inside)
-    else:
-        w = tl.load(w_ptr + col, mask=of_row, other=OUTSIDE)
-        step = tl.num_programs(0) * ROWS
-        for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
-            row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-            inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
-            x = tl.load(x_ptr + row * x_stride + col, inside, OUTSIDE)
-            residual = tl.load(residual_ptr + row * residual_stride + col, inside, OUTSIDE)
-            s = (x.to(tl.float32) + residual.to(tl.float32)).to(dtype)
-            tl.store(s_ptr + row * out_stride + col, s, mask=inside, eviction_policy=S_HINT)
-            y = _normalise(s, w, N, eps, offset, dtype, LLAMA, SHIFTED, FULL, BLOCK)
-            tl.store(y_ptr + row * out_stride + col, y, mask=inside)
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
+    inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
+    x_at, residual_at = x_ptr + row * x_stride + col, residual_ptr + row * residual_stride + col
+    x = tl.load(x_at, inside, OUTSIDE, cache_modifier=X_CACHE, eviction_policy=X_HINT)
+    residual = tl.load(residual_at, inside, OUTSIDE, cache_modifier=X_CACHE, eviction_policy=X_HINT)
+    w = tl.load(w_ptr + col, mask=of_row, other=OUTSIDE, eviction_policy=W_HINT)
+    s = (x.to(tl.float32) + residual.to(tl.float32)).to(s_ptr.dtype.element_ty)
+    tl.store(s_ptr + row * out_stride + col, s, mask=inside, eviction_policy=S_HINT)
+    wide = s.to(tl.float32)
+    squares = tl.sum(wide * wide, axis=1, keep_dims=True)
+    # a row that fills its block is of a power of two: its mean takes no division
+    r = tl.rsqrt((squares * (1.0 / BLOCK) if FULL else squares / N) + eps)
+    y = _scaled(s, r, w, offset, y_ptr.dtype.element_ty, LLAMA, SHIFTED)
+    tl.store(y_ptr + row * out_stride + col, y, mask=inside)
+
+
+@triton.jit
+def _boundary(row, N, VECTOR: tl.constexpr):
+    return (tl.cast(row, tl.int64) * N + VECTOR - 1) // VECTOR * VECTOR
+
+
+@triton.jit
+def _add_rms_norm_skewed_rows(
+    x_ptr, residual_ptr, w_ptr, y_ptr, s_ptr, M, N, eps, offset,
+    LLAMA: tl.constexpr, SHIFTED: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    VECTOR: tl.constexpr, ENDS: tl.constexpr, S_HINT: tl.constexpr,
+):  # fmt: skip
+    dtype: tl.constexpr = y_ptr.dtype.element_ty
+    row, step = tl.program_id(0), tl.num_programs(0)
+    at = _boundary(row, N, VECTOR)
+    # the same for all rows of a program: VECTOR divides the step between them
+    head = (at - tl.cast(row, tl.int64) * N).to(tl.int32)
+    body = BLOCK if ENDS > 2 * VECTOR else (N - head) // VECTOR * VECTOR
+    lane, end = tl.arange(0, BLOCK), tl.arange(0, ENDS)
+    # what a row has before its first whole vector and after its last of BLOCK, by elements
+    end += tl.where(end < VECTOR, 0, body) - VECTOR
+    whole, part = lane < body, (end >= -head) & (end < N - head)
+    w = tl.load(w_ptr + head + lane, mask=whole, other=0.0)
+    w_end = tl.load(w_ptr + head + end, mask=part, other=0.0)
+    s_end = _sum(x_ptr + at, residual_ptr + at, end, part)
+    for each in tl.range(row, M, step, num_stages=STAGES):
+        at, after = _boundary(each, N, VECTOR), _boundary(each + step, N, VECTOR)
+        s = _sum(x_ptr + at, residual_ptr + at, lane, whole)
+        # Triton loads nothing narrower than 4 bytes ahead of its use
+        next_end = _sum(x_ptr + after, residual_ptr + after, end, part & (each + step < M))
+        wide, wide_end = s.to(tl.float32), s_end.to(tl.float32)
+        r = tl.rsqrt((tl.sum(wide * wide) + tl.sum(wide_end * wide_end)) / N + eps)
+        tl.store(s_ptr + at + lane, s, mask=whole, eviction_policy=S_HINT)
+        tl.store(s_ptr + at + end, s_end, mask=part, eviction_policy=S_HINT)
+        y = _scaled(s, r, w, offset, dtype, LLAMA, SHIFTED)
+        tl.store(y_ptr + at + lane, y, mask=whole)
+        y_end = _scaled(s_end, r, w_end, offset, dtype, LLAMA, SHIFTED)
+        tl.store(y_ptr + at + end, y_end, mask=part)
+        s_end = next_end
 
 
 @triton.jit
@@ -151,9 +167,8 @@ def _add_rms_norm_long_row(
     squares = tl.zeros((BLOCK,), dtype=tl.float32)
     for start in range(0, N, BLOCK):
         col = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + row * x_stride + col, mask=col < N, other=0.0).to(tl.float32)
-        residual = tl.load(residual_ptr + row * residual_stride + col, mask=col < N, other=0.0)
-        s = (x + residual.to(tl.float32)).to(dtype)
+        x_at, residual_at = x_ptr + row * x_stride, residual_ptr + row * residual_stride
+        s = _sum(x_at, residual_at, col, col < N)
         tl.store(s_ptr + row * out_stride + col, s, mask=col < N)
         squares += s.to(tl.float32) * s.to(tl.float32)
     r = tl.rsqrt(tl.sum(squares, axis=0) / N + eps)
@@ -171,21 +186,19 @@ def _add_rms_norm_long_row(
         tl.store(y_ptr + row * out_stride + col, (normed * w).to(dtype), mask=col < N)
 
 
-#: By LOAD: the cache modifier and the eviction policy of x and residual, and the policy of w.
+#: By LOAD: the cache modifier and the eviction policy of x and residual, the policy of w.
 _LOADS = (
-    ("", "", ""),
-    (".cg", "", ""),
-    ("", "evict_first", ""),
-    ("", "evict_last", ""),
-    ("", "", "evict_last"),
-)
+    ("", "", ""), (".cg", "", ""), ("", "evict_first", ""), ("", "evict_last", ""),
+    ("", "", "evict_last"), ("", "", ""),
+)  # fmt: skip
 
 
-def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
-    """One program for each block, or `per_sm` on each multiprocessor that share them."""
+def _programs(blocks: int, per_sm: int, device: torch.device, of: int = 1) -> int:
+    """One program for each block, or `per_sm` on each multiprocessor (a multiple of `of`)."""
     if per_sm == 0 or device.type != "cuda":
         return blocks
-    return min(blocks, per_sm * torch.cuda.get_device_properties(device).multi_processor_count)
+    sms = torch.cuda.get_device_properties(device).multi_processor_count
+    return min(blocks, max(1, per_sm * sms // of) * of)
 
 
 def add_rms_norm(
@@ -197,29 +210,38 @@ def add_rms_norm(
     M, N = x.shape
     x, residual = (t if t.stride(1) == 1 else t.contiguous() for t in (x, residual))
     w = w.contiguous()
-    y = torch.empty((M, N), dtype=x.dtype, device=x.device)
-    s = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    y, s = (torch.empty((M, N), dtype=x.dtype, device=x.device) for _ in range(2))
     if M == 0:
         return y, s
-    llama = cast == "llama"
     strides = x.stride(0), residual.stride(0), y.stride(0)
     BLOCK = triton.next_power_of_2(N)
     if SWEEP > 0 or BLOCK > 32768:
         _add_rms_norm_long_row[(M,)](
             x, residual, w, y, s, N, *strides, eps, offset,
-            LLAMA=llama, BLOCK=SWEEP or 4096, num_warps=num_warps,
+            LLAMA=cast == "llama", BLOCK=SWEEP or 4096, num_warps=num_warps,
         )  # fmt: skip
         return y, s
     # a setting that was tuned at another size must fit here too: registers, then shared memory
     ROWS = max(1, min(ROWS, 32768 // BLOCK))
     num_warps = max(num_warps, ROWS * BLOCK // 2048)
-    STAGES = min(STAGES, 1 + 81920 // (ROWS * BLOCK * x.element_size())) if PROGRAMS > 0 else 0
+    STAGES = min(STAGES, 1 + 81920 // (ROWS * BLOCK * x.element_size())) if PROGRAMS > 0 else 1
+    s_hint = "evict_first" if STREAM else ""
+    vector = 16 // x.element_size()
+    if (PROGRAMS > 0 or LOAD == 5) and vector <= N <= 16384 and strides == (N, N, N):
+        # 5001 is 4096 by vectors and the rest by elements: 5120 lanes for 8192
+        ends = triton.next_power_of_2(N - BLOCK // 2 + vector + 1)
+        block, ends = (BLOCK // 2, ends) if 4 * ends <= BLOCK else (BLOCK, 2 * vector)
+        _add_rms_norm_skewed_rows[(_programs(M, PROGRAMS, x.device, vector),)](
+            x, residual, w, y, s, M, N, eps, offset, cast == "llama", offset != 0.0, BLOCK=block,
+            STAGES=STAGES, VECTOR=vector, ENDS=ends, S_HINT=s_hint, num_warps=num_warps,
+        )  # fmt: skip
+        return y, s
     x_cache, x_hint, w_hint = _LOADS[LOAD]
-    _add_rms_norm_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
+    _add_rms_norm_rows[(triton.cdiv(M, ROWS),)](
         x, residual, w, y, s, M, N, *strides, eps, offset,
-        LLAMA=llama, SHIFTED=offset != 0.0, FULL=N == BLOCK, EVEN=M % ROWS == 0,
-        ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES, X_CACHE=x_cache, X_HINT=x_hint, W_HINT=w_hint,
-        S_HINT="evict_first" if STREAM else "", num_warps=num_warps,
+        LLAMA=cast == "llama", SHIFTED=offset != 0.0, FULL=N == BLOCK, EVEN=M % ROWS == 0,
+        ROWS=ROWS, BLOCK=BLOCK, X_CACHE=x_cache, X_HINT=x_hint, W_HINT=w_hint, S_HINT=s_hint,
+        num_warps=num_warps,
     )  # fmt: skip
     return y, s
 
@@ -236,39 +258,41 @@ UNIT = Unit(
             "STAGES": (1, 2, 3),
             "SWEEP": (0, 2048, 4096, 8192),
             "STREAM": (0, 1),
-            "LOAD": (0, 1, 2, 3, 4),
+            "LOAD": (0, 1, 2, 3, 4, 5),
             "num_warps": (4, 1, 2, 8, 16, 32),
         },
         # what was best for rms_norm on an H200, where the loads are half as many, but for odd rows
-        # on 16 warps: on 8, Triton 3.6.0 took all 128 registers of sm_100, and spilled (2047x5001)
+        # on 16 warps: on 8, Triton 3.6.0 and 3.8.0 spilled on sm_100 (2047x5001)
         rule={
             "ROWS": "max(1, min(8, 4096 // pow2(N))) if M > 2048 else 1",
             "PROGRAMS": "1 if N > 8192 and N <= 16384 and M > 132"
             " else 2 if N % 8 > 0 and N > 2048 and N <= 8192 and M > 264 else 0",
             "STAGES": "min(3, 1 + 116224 // (pow2(N) * itemsize))"
             " if N > 8192 and N <= 16384 and M > 132"
-            " else 2 if N % 8 > 0 and N > 2048 and N <= 8192 and M > 264 else 1",
+            " else min(3, 1 + 116224 // (2 * pow2(N) * itemsize))"
+            " if N % 8 > 0 and N > 2048 and N <= 8192 and M > 264 else 1",
             "SWEEP": "0 if N <= 32768 else 4096",
+            "LOAD": "5 if N % (16 // itemsize) > 0 and N > 512 and N <= 16384"
+            " and M <= (132 if N > 8192 else 264 if N > 2048 else 2048) else 0",
             "num_warps": "8 if N > 32768 else max(1, min(32,"
             " (min(8 * pow2(N), 4096) if M > 2048 and N <= 2048 else pow2(N)) // 512))",
         },
         constraints=(
-            "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 8192 and STREAM == 0)",
+            "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 8192 and STREAM + LOAD == 0)",
             "SWEEP > 0 or N <= 32768",
-            "(PROGRAMS > 0) == (STAGES > 1)",
-            "PROGRAMS == 0 or N >= 2048",
+            "(PROGRAMS > 0) == (STAGES > 1) and LOAD * PROGRAMS == 0",
             # what fits in L2 may be wanted from there next
-            "STREAM + LOAD == 0 or M * N * itemsize > 33554432",
-            "LOAD == 0 or (PROGRAMS == 0 and SWEEP == 0)",
+            "STREAM + LOAD % 5 == 0 or M * N * itemsize > 33554432",
+            "LOAD < 5 or (ROWS == 1 and N % (16 // itemsize) > 0 and N > 512 and N <= 16384)",
             # a walking program keeps w as well
-            "PROGRAMS == 0 or (N <= 16384 and M > 132 * ROWS * PROGRAMS)",
+            "PROGRAMS == 0 or (ROWS == 1 and N >= 2048 and N <= 16384 and M > 132 * PROGRAMS)",
             "ROWS == 1 or (M >= 264 * ROWS and ROWS * pow2(N) <= 8192)",
             # 8 to 32 values a thread: fewer waste threads, more spill
             "SWEEP > 0 or num_warps == 1 or 256 * num_warps <= ROWS * pow2(N)",
             "SWEEP > 0 or ROWS * pow2(N) <= 1024 * num_warps",
             "SWEEP == 0 or (128 * num_warps <= SWEEP and SWEEP <= 1024 * num_warps)",
             # the rows in flight fit in an SM's shared memory, 227 KiB on Hopper
-            "STAGES == 1 or PROGRAMS * (STAGES - 1) * ROWS * pow2(N) * 2 * itemsize <= 232448",
+            "STAGES == 1 or PROGRAMS * (STAGES - 1) * pow2(N) * 2 * itemsize <= 232448",
         ),
     ),
     backward="add_rms_norm_backward",
