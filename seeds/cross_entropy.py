@@ -13,7 +13,8 @@ moves   reads logits and target once, writes loss and lse once
 plan    SPLIT programs per row sweep their columns in tiles of BLOCK with one running maximum, so
         that each logit costs one exponential, and a sum for each lane; loads run STAGES tiles
         ahead, and only the last tile has a mask; a second kernel joins the shares of a row and
-        looks up its label, a third adds the rows in a fixed order
+        looks up its label, a third adds the rows in a fixed order, or the second where one program
+        of it has them all (WHOLE); LOAD says how logits come where they are not copied ahead
 """
 
 import torch
@@ -101,11 +102,17 @@ def no_loss_is_negative(
 
 
 @triton.jit
+def _exp(t):
+    # exp2 lets what is below 2^-126 be zero; tl.exp spends three instructions on each to keep it
+    return tl.exp2(t * 1.4426950408889634)
+
+
+@triton.jit
 def _capped(z, softcap, CAPPED: tl.constexpr):
     z = z.to(tl.float32)
     if CAPPED:
         # tanh(t) = 2 sigmoid(2 t) - 1, which no large t can break
-        z = softcap * (2.0 * tl.sigmoid(2.0 * (z / softcap)) - 1.0)
+        z = softcap * (2.0 / (1.0 + _exp(z * (-2.0 / softcap))) - 1.0)
     return z
 
 
@@ -114,13 +121,14 @@ def _absorb(z, peak, total):
     higher = tl.maximum(peak, tl.max(z, axis=0))
     # where all was -inf so far, -inf must not be taken from itself
     base = tl.where(higher == -float("inf"), 0.0, higher)
-    return higher, total * tl.exp(peak - base) + tl.exp(z - base)
+    return higher, total * _exp(peak - base) + _exp(z - base)
 
 
 @triton.jit
 def _sweep(
     logits_ptr, peak_ptr, total_ptr, sum_ptr, V, SHARE, stride, softcap,
     CAPPED: tl.constexpr, SMOOTH: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    CACHE: tl.constexpr, HINT: tl.constexpr,
 ):  # fmt: skip
     row, share = tl.program_id(0).to(tl.int64), tl.program_id(1)
     begin, end = share * SHARE, tl.minimum((share + 1) * SHARE, V)
@@ -129,7 +137,8 @@ def _sweep(
     total = tl.zeros((BLOCK,), dtype=tl.float32)
     added = tl.zeros((BLOCK,), dtype=tl.float32)
     for start in tl.range(begin, tail, BLOCK, num_stages=STAGES):
-        z = tl.load(logits_ptr + row * stride + start + tl.arange(0, BLOCK))
+        at = logits_ptr + row * stride + start + tl.arange(0, BLOCK)
+        z = tl.load(at, cache_modifier=CACHE, eviction_policy=HINT)
         z = _capped(z, softcap, CAPPED)
         if SMOOTH:
             added += z
@@ -144,13 +153,15 @@ def _sweep(
     at = row * tl.num_programs(1) + share
     tl.store(peak_ptr + at, peak)
     tl.store(total_ptr + at, tl.sum(total, axis=0))
-    tl.store(sum_ptr + at, tl.sum(added, axis=0))
+    if SMOOTH:
+        tl.store(sum_ptr + at, tl.sum(added, axis=0))
 
 
 @triton.jit
 def _join_shares(
-    logits_ptr, target_ptr, peak_ptr, total_ptr, sum_ptr, row_ptr, lse_ptr, M, V, SHARES, stride,
-    softcap, smoothing, z_loss, IGNORED, CAPPED: tl.constexpr, SMOOTH: tl.constexpr,
+    logits_ptr, target_ptr, peak_ptr, total_ptr, sum_ptr, row_ptr, lse_ptr, loss_ptr,
+    M, V, SHARES, stride, softcap, smoothing, z_loss, IGNORED,
+    CAPPED: tl.constexpr, SMOOTH: tl.constexpr, WHOLE: tl.constexpr, MEAN: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
@@ -160,7 +171,7 @@ def _join_shares(
     totals = tl.load(total_ptr + at, mask=inside, other=0.0)
     peak = tl.max(peaks, axis=1)
     base = tl.where(peak == -float("inf"), 0.0, peak)
-    log_total = tl.log(tl.sum(totals * tl.exp(peaks - base[:, None]), axis=1))
+    log_total = tl.log(tl.sum(totals * _exp(peaks - base[:, None]), axis=1))
     target = tl.load(target_ptr + row, mask=row < M, other=-1)
     counts = (target != IGNORED) & (target >= 0)
     z = tl.load(logits_ptr + row * stride + target, mask=counts & (target < V), other=float("nan"))
@@ -172,8 +183,14 @@ def _join_shares(
         loss = (1.0 - smoothing) * loss + smoothing * (log_total + (base - mean))
     lse = base + log_total
     loss = tl.where(counts, loss + z_loss * lse * lse, 0.0)
-    tl.store(row_ptr + row, loss, mask=row < M)
     tl.store(lse_ptr + row, lse, mask=row < M)
+    if WHOLE:
+        loss = tl.sum(loss, axis=0)
+        if MEAN:
+            loss = loss / tl.sum(tl.where(counts, 1.0, 0.0), axis=0)
+        tl.store(loss_ptr, loss)
+    else:
+        tl.store(row_ptr + row, loss, mask=row < M)
 
 
 @triton.jit
@@ -191,11 +208,15 @@ def _add_rows(row_ptr, target_ptr, loss_ptr, M, IGNORED, MEAN: tl.constexpr, BLO
     tl.store(loss_ptr, loss)
 
 
+#: By LOAD: the cache modifier and the eviction policy of logits.
+_LOADS = (("", ""), (".cg", ""), ("", "evict_first"))
+
+
 def cross_entropy(
     logits: torch.Tensor, target: torch.Tensor, *,
     ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0,
     softcap: float = 0.0, reduction: str = "mean",
-    BLOCK: int, SPLIT: int, STAGES: int, num_warps: int,
+    BLOCK: int, SPLIT: int, STAGES: int, LOAD: int, num_warps: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Sweep the rows, join what their shares found, and add the rows."""
     M, V = logits.shape
@@ -206,24 +227,25 @@ def cross_entropy(
     parts = torch.empty((3, M, SPLIT), dtype=torch.float32, device=logits.device)
     row = torch.empty((M,), dtype=torch.float32, device=logits.device)
     lse = torch.empty((M,), dtype=torch.float32, device=logits.device)
+    loss = torch.empty((1,), dtype=torch.float32, device=logits.device)
+    mean, whole = reduction == "mean", reduction != "none" and 0 < M <= 32
+    cache, hint = _LOADS[LOAD]
     if M > 0:
         _sweep[(M, SPLIT)](
             logits, parts[0], parts[1], parts[2], V, share, logits.stride(0), softcap,
             CAPPED=softcap > 0, SMOOTH=label_smoothing > 0, BLOCK=BLOCK, STAGES=STAGES,
-            num_warps=num_warps,
+            CACHE=cache, HINT=hint, num_warps=num_warps,
         )  # fmt: skip
         _join_shares[(triton.cdiv(M, 32),)](
-            logits, target, parts[0], parts[1], parts[2], row, lse, M, V, SPLIT, logits.stride(0),
-            softcap, label_smoothing, z_loss, ignore_index,
-            CAPPED=softcap > 0, SMOOTH=label_smoothing > 0,
+            logits, target, parts[0], parts[1], parts[2], row, lse, loss,
+            M, V, SPLIT, logits.stride(0), softcap, label_smoothing, z_loss, ignore_index,
+            CAPPED=softcap > 0, SMOOTH=label_smoothing > 0, WHOLE=whole, MEAN=mean,
             ROWS=32, BLOCK=triton.next_power_of_2(SPLIT), num_warps=1,
         )  # fmt: skip
     if reduction == "none":
         return row, lse
-    loss = torch.empty((1,), dtype=torch.float32, device=logits.device)
-    _add_rows[(1,)](
-        row, target, loss, M, ignore_index, MEAN=reduction == "mean", BLOCK=4096, num_warps=8
-    )
+    if not whole:
+        _add_rows[(1,)](row, target, loss, M, ignore_index, MEAN=mean, BLOCK=4096, num_warps=8)
     return loss, lse
 
 
@@ -235,8 +257,9 @@ UNIT = Unit(
     space=Space(
         {
             "BLOCK": (4096, 1024, 2048, 8192),
-            "SPLIT": (1, 2, 4, 8, 16),
+            "SPLIT": (1, 2, 4, 8, 16, 32),
             "STAGES": (3, 1, 2, 4),
+            "LOAD": (0, 1, 2),
             "num_warps": (8, 4, 16),
         },
         # a program for each row while they are many; few rows are split until they fill the SMs
@@ -249,6 +272,8 @@ UNIT = Unit(
         constraints=(
             "SPLIT == 1 or (SPLIT * BLOCK < V and M < 1056)",
             "BLOCK <= max(1024, pow2(V))",
+            # what fits in L2 may be wanted from there next
+            "LOAD == 0 or (STAGES == 1 and M * V * itemsize > 33554432)",
             # 8 to 32 values a thread: fewer waste threads, more spill
             "256 * num_warps <= BLOCK and BLOCK <= 1024 * num_warps",
         ),
