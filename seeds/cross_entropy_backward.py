@@ -11,7 +11,9 @@ logits, d_logits  (M, V), any row stride; target (M,), int64; lse (M,), float32;
 dtype   float32, float16, bfloat16; float32 inside
 moves   reads logits, target, lse and d_loss once, writes d_logits once
 plan    one program per BLOCK neighbouring values of a row: with lse known, no value waits for
-        another; a small kernel first counts the rows that a mean is over
+        another; a small kernel first counts the rows that a mean is over, or each program does
+        where they are few; STREAM asks L2 to let go of d_logits first, LOAD says how logits come,
+        SKIP leaves unread what counts for nothing, for which labels must come before logits
 """
 
 import torch
@@ -114,37 +116,58 @@ def _count_rows(target_ptr, count_ptr, M, IGNORED, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def _exp(t):
+    # exp2 lets what is below 2^-126 be zero; tl.exp spends three instructions on each to keep it
+    return tl.exp2(t * 1.4426950408889634)
+
+
+@triton.jit
 def _cross_entropy_backward_block(
-    d_loss_ptr, logits_ptr, target_ptr, lse_ptr, count_ptr, d_logits_ptr, V, stride,
+    d_loss_ptr, logits_ptr, target_ptr, lse_ptr, count_ptr, d_logits_ptr, M, V, stride,
     softcap, smoothing, z_loss, IGNORED,
-    CAPPED: tl.constexpr, MEAN: tl.constexpr, EACH: tl.constexpr, BLOCK: tl.constexpr,
+    CAPPED: tl.constexpr, MEAN: tl.constexpr, EACH: tl.constexpr, FEW: tl.constexpr,
+    SKIP: tl.constexpr, BLOCK: tl.constexpr,
+    CACHE: tl.constexpr, HINT: tl.constexpr, OUT_HINT: tl.constexpr,
 ):  # fmt: skip
     blocks = tl.cdiv(V, BLOCK)
     row = (tl.program_id(0) // blocks).to(tl.int64)
     col = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    z = tl.load(logits_ptr + row * stride + col, mask=col < V, other=0.0).to(tl.float32)
     target, lse = tl.load(target_ptr + row), tl.load(lse_ptr + row)
+    counts = (target != IGNORED) & (target >= 0)
+    inside = (col < V) & counts if SKIP else col < V
+    at = logits_ptr + row * stride + col
+    z = tl.load(at, inside, 0.0, cache_modifier=CACHE, eviction_policy=HINT).to(tl.float32)
     up = tl.load(d_loss_ptr + (row if EACH else 0))
     if MEAN:
-        up = up / tl.load(count_ptr)
+        if FEW > 0:
+            each = tl.arange(0, FEW)
+            label = tl.load(target_ptr + each, mask=each < M, other=-1)
+            up /= tl.sum(tl.where((label != IGNORED) & (label >= 0), 1.0, 0.0), axis=0)
+        else:
+            up /= tl.load(count_ptr)
     slope = 1.0
     if CAPPED:
         # tanh(t) = 2 sigmoid(2 t) - 1, and 1 - tanh(t)^2 = 4 s (1 - s) with s = sigmoid(2 t)
-        s = tl.sigmoid(2.0 * (z / softcap))
+        s = 1.0 / (1.0 + _exp(z * (-2.0 / softcap)))
         z = softcap * (2.0 * s - 1.0)
         slope = 4.0 * s * (1.0 - s)
-    g = tl.exp(z - lse) * (1.0 + 2.0 * z_loss * lse) - smoothing / V
-    g = (g - tl.where(col == target, 1.0 - smoothing, 0.0)) * slope
-    counts = (target != IGNORED) & (target >= 0)
-    d_logits = tl.where(counts, g * up, 0.0).to(d_logits_ptr.dtype.element_ty)
-    tl.store(d_logits_ptr + row * V + col, d_logits, mask=col < V)
+    # what is the same for a row is multiplied once, and a label is one of V columns: 32 bits
+    away, share = up * (1.0 - smoothing), up * smoothing / V
+    g = _exp(z - lse) * (up * (1.0 + 2.0 * z_loss * lse)) - share
+    g = (g - tl.where(col == target.to(tl.int32), away, 0.0)) * slope
+    d_logits = tl.where(counts, g, 0.0).to(d_logits_ptr.dtype.element_ty)
+    tl.store(d_logits_ptr + row * V + col, d_logits, mask=col < V, eviction_policy=OUT_HINT)
+
+
+#: By LOAD: the cache modifier and the eviction policy of logits.
+_LOADS = (("", ""), (".cg", ""), ("", "evict_first"))
 
 
 def cross_entropy_backward(
     d_loss: torch.Tensor, logits: torch.Tensor, target: torch.Tensor, lse: torch.Tensor, *,
     ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0,
     softcap: float = 0.0, reduction: str = "mean",
-    BLOCK: int, num_warps: int,
+    BLOCK: int, STREAM: int, LOAD: int, SKIP: int, num_warps: int,
 ) -> torch.Tensor:  # fmt: skip
     """Launch one program for each block of each row."""
     M, V = logits.shape
@@ -154,13 +177,16 @@ def cross_entropy_backward(
     if M == 0:
         return d_logits
     count = torch.empty((1,), dtype=torch.float32, device=logits.device)
-    if reduction == "mean":
+    few = triton.next_power_of_2(M) if M <= 128 else 0
+    if reduction == "mean" and few == 0:
         _count_rows[(1,)](target, count, M, ignore_index, BLOCK=4096, num_warps=8)
+    cache, hint = _LOADS[LOAD]
     _cross_entropy_backward_block[(M * triton.cdiv(V, BLOCK),)](
-        d_loss, logits, target, lse, count, d_logits, V, logits.stride(0),
+        d_loss, logits, target, lse, count, d_logits, M, V, logits.stride(0),
         softcap, label_smoothing, z_loss, ignore_index,
-        CAPPED=softcap > 0, MEAN=reduction == "mean", EACH=reduction == "none",
-        BLOCK=BLOCK, num_warps=num_warps,
+        CAPPED=softcap > 0, MEAN=reduction == "mean", EACH=reduction == "none", FEW=few,
+        SKIP=SKIP > 0, BLOCK=BLOCK, CACHE=cache, HINT=hint,
+        OUT_HINT="evict_first" if STREAM else "", num_warps=num_warps,
     )  # fmt: skip
     return d_logits
 
@@ -171,9 +197,17 @@ UNIT = Unit(
     laws=(rows_that_do_not_count_get_nothing,),
     kernel=cross_entropy_backward,
     space=Space(
-        {"BLOCK": (2048, 1024, 4096, 8192), "num_warps": (4, 2, 8, 16)},
+        {
+            "BLOCK": (2048, 1024, 4096, 8192),
+            "STREAM": (0, 1),
+            "LOAD": (0, 1, 2),
+            "SKIP": (0, 1),
+            "num_warps": (4, 2, 8, 16),
+        },
         # 16 values a thread: two or more loads of 16 bytes in flight
         constraints=(
+            # what fits in L2 may be wanted from there next
+            "STREAM + LOAD == 0 or M * V * itemsize > 33554432",
             # 8 to 32 values a thread: fewer waste threads, more spill
             "256 * num_warps <= BLOCK and BLOCK <= 1024 * num_warps",
         ),
