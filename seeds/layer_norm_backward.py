@@ -10,10 +10,11 @@
 d_y, x, w  (M, N), (M, N), (N,), any row stride; d_x as x, d_w and d_b as w; eps as layer_norm's
 dtype      float32, float16, bfloat16; float32 inside, d_w and d_b summed so in a fixed order
 moves      reads d_y, x and w once, writes d_x, d_w and d_b once
-plan       PROGRAMS on each SM share the rows and keep their parts of d_w and d_b in registers,
-           loads STAGES deep; a second kernel adds the parts. Rows too long for registers: one
-           kernel for the row means (Welford's, so that a large mean costs no precision), one that
-           walks down blocks of SWEEP columns
+plan       PROGRAMS on each SM share the rows, loads STAGES deep (0 where none takes a second turn),
+           and keep their parts of d_w and d_b in registers; a second kernel adds the parts. Rows
+           too long for registers: one kernel for the row means (Welford's: a large mean costs no
+           precision), one that walks down blocks of SWEEP columns; no mask where rows fill their
+           blocks and ROWS divides M
 """
 
 import torch
@@ -70,34 +71,66 @@ def no_gradient_moves_a_row(
 
 
 @triton.jit
+def _means(a, b, N, FULL: tl.constexpr, BLOCK: tl.constexpr):
+    # both in one round of barriers; a row that fills its block is of a power of two: no division
+    one, other = tl.split(tl.sum(tl.join(a, b), axis=1, keep_dims=True))
+    return (one * (1.0 / BLOCK), other * (1.0 / BLOCK)) if FULL else (one / N, other / N)
+
+
+@triton.jit
+def _gradients(
+    d_y_ptr, x_ptr, w, d_x_ptr, start, M, N, d_y_stride, x_stride, d_x_stride, eps,
+    FULL: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Store d_x of the rows from `start`; what they add to d_w and d_b."""
+    col = tl.arange(0, BLOCK)[None, :]
+    row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
+    of_row = None if FULL else col < N
+    inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
+    # rows past M must add nothing
+    OUTSIDE: tl.constexpr = None if FULL and EVEN else 0.0
+    x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=OUTSIDE).to(tl.float32)
+    d_y = tl.load(d_y_ptr + row * d_y_stride + col, mask=inside, other=OUTSIDE).to(tl.float32)
+    g = d_y * w
+    m, level = _means(x, g, N, FULL, BLOCK)
+    away = x - m if FULL else tl.where(of_row, x - m, 0.0)
+    square, product = _means(away * away, g * away, N, FULL, BLOCK)
+    r = tl.rsqrt(square + eps)
+    z = away * r
+    d_x = ((g - level - z * (product * r)) * r).to(d_x_ptr.dtype.element_ty)
+    tl.store(d_x_ptr + row * d_x_stride + col, d_x, mask=inside)
+    return tl.sum(d_y * z, axis=0, keep_dims=True), tl.sum(d_y, axis=0, keep_dims=True)
+
+
+@triton.jit
 def _layer_norm_backward_rows(
     d_y_ptr, x_ptr, w_ptr, d_x_ptr, w_part_ptr, b_part_ptr, M, N,
     d_y_stride, x_stride, d_x_stride, eps,
+    FULL: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     col = tl.arange(0, BLOCK)[None, :]
-    w = tl.load(w_ptr + col, mask=col < N, other=0.0).to(tl.float32)
-    w_part = tl.zeros((1, BLOCK), dtype=tl.float32)
-    b_part = tl.zeros((1, BLOCK), dtype=tl.float32)
-    step = tl.num_programs(0) * ROWS
-    for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
-        row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-        inside = (row < M) & (col < N)
-        x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0).to(tl.float32)
-        d_y = tl.load(d_y_ptr + row * d_y_stride + col, mask=inside, other=0.0).to(tl.float32)
-        away = tl.where(inside, x - tl.sum(x, axis=1, keep_dims=True) / N, 0.0)
-        r = tl.rsqrt(tl.sum(away * away, axis=1, keep_dims=True) / N + eps)
-        z = away * r
-        g = d_y * w
-        level = tl.sum(g, axis=1, keep_dims=True) / N
-        inner = tl.sum(g * z, axis=1, keep_dims=True) / N
-        d_x = ((g - level - z * inner) * r).to(d_x_ptr.dtype.element_ty)
-        tl.store(d_x_ptr + row * d_x_stride + col, d_x, mask=inside)
-        w_part += tl.sum(d_y * z, axis=0, keep_dims=True)
-        b_part += tl.sum(d_y, axis=0, keep_dims=True)
+    of_row = None if FULL else col < N
+    w = tl.load(w_ptr + col, mask=of_row, other=None if FULL else 0.0).to(tl.float32)
+    if STAGES == 0:
+        w_part, b_part = _gradients(
+            d_y_ptr, x_ptr, w, d_x_ptr, tl.program_id(0) * ROWS, M, N,
+            d_y_stride, x_stride, d_x_stride, eps, FULL, EVEN, ROWS, BLOCK,
+        )  # fmt: skip
+    else:
+        w_part = tl.zeros((1, BLOCK), dtype=tl.float32)
+        b_part = tl.zeros((1, BLOCK), dtype=tl.float32)
+        step = tl.num_programs(0) * ROWS
+        for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
+            d_w, d_b = _gradients(
+                d_y_ptr, x_ptr, w, d_x_ptr, start, M, N,
+                d_y_stride, x_stride, d_x_stride, eps, FULL, EVEN, ROWS, BLOCK,
+            )  # fmt: skip
+            w_part += d_w
+            b_part += d_b
     at = tl.program_id(0).to(tl.int64) * N + col
-    tl.store(w_part_ptr + at, w_part, mask=col < N)
-    tl.store(b_part_ptr + at, b_part, mask=col < N)
+    tl.store(w_part_ptr + at, w_part, mask=of_row)
+    tl.store(b_part_ptr + at, b_part, mask=of_row)
 
 
 @triton.jit
@@ -200,16 +233,14 @@ def layer_norm_backward(
     d_y, x = (t if t.stride(1) == 1 else t.contiguous() for t in (d_y, x))
     w = w.contiguous()
     d_x = torch.empty((M, N), dtype=x.dtype, device=x.device)
-    d_w = torch.empty((N,), dtype=w.dtype, device=w.device)
-    d_b = torch.empty_like(d_w)
+    d_w, d_b = torch.empty_like(w), torch.empty_like(w)
     parts = min(triton.cdiv(M, ROWS), PROGRAMS * _sms(x.device))
     part = torch.empty((2, parts, N), dtype=torch.float32, device=x.device)
     strides = d_y.stride(0), x.stride(0), d_x.stride(0)
     if M > 0 and SWEEP > 0:
         means = torch.empty((4, M), dtype=torch.float32, device=x.device)
         _row_means[(M,)](
-            d_y, x, w, means, M, N, d_y.stride(0), x.stride(0), eps,
-            BLOCK=SWEEP, num_warps=num_warps,
+            d_y, x, w, means, M, N, *strides[:2], eps, BLOCK=SWEEP, num_warps=num_warps,
         )  # fmt: skip
         _layer_norm_backward_columns[(triton.cdiv(N, SWEEP), parts)](
             d_y, x, w, means, d_x, part[0], part[1], M, N, *strides,
@@ -218,13 +249,15 @@ def layer_norm_backward(
     elif M > 0:
         _layer_norm_backward_rows[(parts,)](
             d_y, x, w, d_x, part[0], part[1], M, N, *strides, eps,
-            ROWS=ROWS, BLOCK=BLOCK,
-            STAGES=min(STAGES, 1 + 81920 // (ROWS * BLOCK * x.element_size())),
+            FULL=N == BLOCK, EVEN=M % ROWS == 0, ROWS=ROWS, BLOCK=BLOCK,
+            STAGES=min(STAGES, 1 + 81920 // (ROWS * BLOCK * x.element_size()))
+            if parts * ROWS < M else 0,
             num_warps=max(num_warps, ROWS * BLOCK // 1024),
         )  # fmt: skip
     _add_parts[(triton.cdiv(N, 32),)](
-        part, d_w, d_b, parts, N, BLOCK_PARTS=64, BLOCK_N=32, num_warps=4
-    )
+        part, d_w, d_b, parts, N,
+        BLOCK_PARTS=min(64, triton.next_power_of_2(max(1, parts))), BLOCK_N=32, num_warps=4,
+    )  # fmt: skip
     return d_x, d_w, d_b
 
 
