@@ -10,11 +10,11 @@ x, residual, y, s  (M, N), any row stride; w (N,); scale (M,); eps = 1e-6, offse
 dtype    x, residual, w, s float32, float16, bfloat16; scale float32; float32 inside: n is of the
          sum as it is before s is rounded, and is itself rounded once, to 8 bits; sm_89 or newer
 moves    reads x, residual and w once, writes y, scale and s once
-plan     a program keeps ROWS rows in registers from load to store, and either ends there or walks
-         on (PROGRAMS on each SM, loads STAGES deep); rows too long for registers are swept three
-         times; STREAM asks L2 to let go of s first: y is wanted next; LOAD says how x, residual and
-         w come; what is known before a launch costs no instruction: no mask where rows fill their
-         blocks and ROWS divides M
+plan     a program keeps ROWS rows in registers from load to store; or it walks on (PROGRAMS on each
+         SM, loads STAGES deep; LOAD 5: as many as rows), by whole vectors from the first boundary
+         in each row; rows too long for registers are swept three times; STREAM asks L2 to let go of
+         s first: y is wanted next; LOAD says how x, residual and w come; what is known before a
+         launch costs no instruction: no mask where rows fill their blocks
 """
 
 import torch
@@ -47,11 +47,7 @@ OP = OpSpec(
         ),
         Workload({"M": 2, "N": 40000}, {"T": "float32"}),
         Workload({"M": 7, "N": 96}, {"T": "float16"}, options={"offset": 1.0}),
-        *grid(
-            "M N",
-            {"measure": [(8192, 4096), (16, 4096), (2047, 5001)]},
-            dtypes=("bfloat16",),
-        ),
+        *grid("M N", {"measure": [(8192, 4096), (16, 4096), (2047, 5001)]}, dtypes=("bfloat16",)),
     ),
 )
 
@@ -66,16 +62,9 @@ def reference(
     return (n / scale[:, None]).to(torch.float8_e4m3fn), scale, s.to(x.dtype)
 
 
-def rows_fill_the_range(
-    x: torch.Tensor,
-    residual: torch.Tensor,
-    w: torch.Tensor,
-    y: torch.Tensor,
-    scale: torch.Tensor,
-    s: torch.Tensor,
-    **_: object,
-) -> bool:
+def rows_fill_the_range(*tensors: torch.Tensor, **_: object) -> bool:
     """The largest of a row that is not next to nothing is 448 or -448."""
+    _x, _residual, _w, y, scale, _s = tensors
     full = y.float().abs().amax(-1) == 448.0
     return bool((full | (scale <= 1.01e-12)).all())
 
@@ -86,69 +75,85 @@ def _scale(largest):
 
 
 @triton.jit
-def _quantised(
-    s, w, N, eps, offset, SHIFTED: tl.constexpr, FULL: tl.constexpr, BLOCK: tl.constexpr
-):
-    """The rows' norms over their scales, and the scales."""
-    w = w.to(tl.float32)
-    if SHIFTED:
-        w += offset
-    squares = tl.sum(s * s, axis=1, keep_dims=True)
-    # a row that fills its block is of a power of two: its mean takes no division
-    n = s * tl.rsqrt((squares * (1.0 / BLOCK) if FULL else squares / N) + eps) * w
-    scale = _scale(tl.max(tl.abs(n), axis=1, keep_dims=True))
-    return n * (1.0 / scale), scale
+def _weight(w, offset, SHIFTED: tl.constexpr):
+    return w.to(tl.float32) + offset if SHIFTED else w.to(tl.float32)
 
 
 @triton.jit
 def _add_rms_norm_fp8_rows(
     x_ptr, residual_ptr, w_ptr, y_ptr, scale_ptr, s_ptr, M, N, x_stride, residual_stride,
     out_stride, eps, offset, SHIFTED: tl.constexpr, FULL: tl.constexpr,
-    EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     X_CACHE: tl.constexpr, X_HINT: tl.constexpr, W_HINT: tl.constexpr, S_HINT: tl.constexpr,
 ):  # fmt: skip
     col = tl.arange(0, BLOCK)[None, :]
-    wide: tl.constexpr = s_ptr.dtype.element_ty
-    narrow: tl.constexpr = y_ptr.dtype.element_ty
     of_row = None if FULL else col < N
     # what a full row's block holds of rows past M is not stored: it needs no zeros
     OUTSIDE: tl.constexpr = None if FULL else 0.0
-    if STAGES == 0:
-        # no loop: all loads are then on their way at the same time
-        row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-        inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
-        x_at, residual_at = x_ptr + row * x_stride + col, residual_ptr + row * residual_stride + col
-        x = tl.load(x_at, inside, OUTSIDE, cache_modifier=X_CACHE, eviction_policy=X_HINT)
-        residual = tl.load(
-            residual_at, inside, OUTSIDE, cache_modifier=X_CACHE, eviction_policy=X_HINT
-        )
-        w = tl.load(w_ptr + col, mask=of_row, other=OUTSIDE, eviction_policy=W_HINT)
-        s = x.to(tl.float32) + residual.to(tl.float32)
-        tl.store(s_ptr + row * out_stride + col, s.to(wide), mask=inside, eviction_policy=S_HINT)
-        y, scale = _quantised(s, w, N, eps, offset, SHIFTED, FULL, BLOCK)
-        tl.store(y_ptr + row * out_stride + col, y.to(narrow), mask=inside)
-        tl.store(scale_ptr + row, scale, mask=None if EVEN else row < M)
-    else:
-        w = tl.load(w_ptr + col, mask=of_row, other=OUTSIDE)
-        step = tl.num_programs(0) * ROWS
-        for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
-            row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-            inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
-            x = tl.load(x_ptr + row * x_stride + col, inside, OUTSIDE)
-            residual = tl.load(residual_ptr + row * residual_stride + col, inside, OUTSIDE)
-            s = x.to(tl.float32) + residual.to(tl.float32)
-            tl.store(
-                s_ptr + row * out_stride + col, s.to(wide), mask=inside, eviction_policy=S_HINT
-            )
-            y, scale = _quantised(s, w, N, eps, offset, SHIFTED, FULL, BLOCK)
-            tl.store(y_ptr + row * out_stride + col, y.to(narrow), mask=inside)
-            tl.store(scale_ptr + row, scale, mask=None if EVEN else row < M)
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
+    inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
+    x_at, residual_at = x_ptr + row * x_stride + col, residual_ptr + row * residual_stride + col
+    x = tl.load(x_at, inside, OUTSIDE, cache_modifier=X_CACHE, eviction_policy=X_HINT)
+    residual = tl.load(residual_at, inside, OUTSIDE, cache_modifier=X_CACHE, eviction_policy=X_HINT)
+    w = tl.load(w_ptr + col, mask=of_row, other=OUTSIDE, eviction_policy=W_HINT)
+    s = x.to(tl.float32) + residual.to(tl.float32)
+    narrow = s.to(s_ptr.dtype.element_ty)
+    tl.store(s_ptr + row * out_stride + col, narrow, mask=inside, eviction_policy=S_HINT)
+    w = _weight(w, offset, SHIFTED)
+    squares = tl.sum(s * s, axis=1, keep_dims=True)
+    # a row that fills its block is of a power of two: its mean takes no division
+    n = s * tl.rsqrt((squares * (1.0 / BLOCK) if FULL else squares / N) + eps) * w
+    scale = _scale(tl.max(tl.abs(n), axis=1, keep_dims=True))
+    y = (n * (1.0 / scale)).to(y_ptr.dtype.element_ty)
+    tl.store(y_ptr + row * out_stride + col, y, mask=inside)
+    tl.store(scale_ptr + row, scale, mask=None if EVEN else row < M)
 
 
 @triton.jit
-def _sum(x_ptr, residual_ptr, col, N):
-    x = tl.load(x_ptr + col, mask=col < N, other=0.0).to(tl.float32)
-    return x + tl.load(residual_ptr + col, mask=col < N, other=0.0).to(tl.float32)
+def _sum(x_ptr, residual_ptr, at, inside):
+    x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    return x + tl.load(residual_ptr + at, mask=inside, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _boundary(row, N, VECTOR: tl.constexpr):
+    return (tl.cast(row, tl.int64) * N + VECTOR - 1) // VECTOR * VECTOR
+
+
+@triton.jit
+def _add_rms_norm_fp8_skewed_rows(
+    x_ptr, residual_ptr, w_ptr, y_ptr, scale_ptr, s_ptr, M, N, eps, offset,
+    SHIFTED: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, VECTOR: tl.constexpr,
+    ENDS: tl.constexpr, S_HINT: tl.constexpr,
+):  # fmt: skip
+    wide: tl.constexpr = s_ptr.dtype.element_ty
+    narrow: tl.constexpr = y_ptr.dtype.element_ty
+    row, step = tl.program_id(0), tl.num_programs(0)
+    at = _boundary(row, N, VECTOR)
+    # the same for all rows of a program: VECTOR divides the step between them
+    head = (at - tl.cast(row, tl.int64) * N).to(tl.int32)
+    body = BLOCK if ENDS > 2 * VECTOR else (N - head) // VECTOR * VECTOR
+    lane, end = tl.arange(0, BLOCK), tl.arange(0, ENDS)
+    # what a row has before its first whole vector and after its last of BLOCK, by elements
+    end += tl.where(end < VECTOR, 0, body) - VECTOR
+    whole, part = lane < body, (end >= -head) & (end < N - head)
+    w = tl.load(w_ptr + head + lane, mask=whole, other=0.0)
+    w_end = tl.load(w_ptr + head + end, mask=part, other=0.0)
+    s_end = _sum(x_ptr + at, residual_ptr + at, end, part)
+    for each in tl.range(row, M, step, num_stages=STAGES):
+        at, after = _boundary(each, N, VECTOR), _boundary(each + step, N, VECTOR)
+        s = _sum(x_ptr + at, residual_ptr + at, lane, whole)
+        # Triton loads nothing narrower than 4 bytes ahead of its use
+        next_end = _sum(x_ptr + after, residual_ptr + after, end, part & (each + step < M))
+        r = tl.rsqrt((tl.sum(s * s) + tl.sum(s_end * s_end)) / N + eps)
+        tl.store(s_ptr + at + lane, s.to(wide), mask=whole, eviction_policy=S_HINT)
+        tl.store(s_ptr + at + end, s_end.to(wide), mask=part, eviction_policy=S_HINT)
+        n, n_end = s * r * _weight(w, offset, SHIFTED), s_end * r * _weight(w_end, offset, SHIFTED)
+        scale = _scale(tl.maximum(tl.max(tl.abs(n)), tl.max(tl.abs(n_end))))
+        tl.store(y_ptr + at + lane, (n * (1.0 / scale)).to(narrow), mask=whole)
+        tl.store(y_ptr + at + end, (n_end * (1.0 / scale)).to(narrow), mask=part)
+        tl.store(scale_ptr + each, scale)
+        s_end = next_end
 
 
 @triton.jit
@@ -162,7 +167,7 @@ def _add_rms_norm_fp8_long_row(
     squares = tl.zeros((BLOCK,), dtype=tl.float32)
     for start in range(0, N, BLOCK):
         col = start + tl.arange(0, BLOCK)
-        s = _sum(x_ptr, residual_ptr, col, N)
+        s = _sum(x_ptr, residual_ptr, col, col < N)
         tl.store(s_ptr + col, s.to(s_ptr.dtype.element_ty), mask=col < N)
         squares += s * s
     r = tl.rsqrt(tl.sum(squares, axis=0) / N + eps)
@@ -172,31 +177,29 @@ def _add_rms_norm_fp8_long_row(
         # backwards, so that a sweep begins with what the last one left in the caches
         col = (blocks - 1 - block) * BLOCK + tl.arange(0, BLOCK)
         w = tl.load(w_ptr + col, mask=col < N, other=0.0).to(tl.float32) + offset
-        largest = tl.maximum(largest, tl.abs(_sum(x_ptr, residual_ptr, col, N) * r * w))
+        largest = tl.maximum(largest, tl.abs(_sum(x_ptr, residual_ptr, col, col < N) * r * w))
     scale = _scale(tl.max(largest, axis=0))
     tl.store(scale_ptr + row, scale)
     for start in range(0, N, BLOCK):
         col = start + tl.arange(0, BLOCK)
         w = tl.load(w_ptr + col, mask=col < N, other=0.0).to(tl.float32) + offset
-        y = _sum(x_ptr, residual_ptr, col, N) * r * w * (1.0 / scale)
+        y = _sum(x_ptr, residual_ptr, col, col < N) * r * w * (1.0 / scale)
         tl.store(y_ptr + col, y.to(y_ptr.dtype.element_ty), mask=col < N)
 
 
 #: By LOAD: the cache modifier and the eviction policy of x and residual, and the policy of w.
 _LOADS = (
-    ("", "", ""),
-    (".cg", "", ""),
-    ("", "evict_first", ""),
-    ("", "evict_last", ""),
-    ("", "", "evict_last"),
-)
+    ("", "", ""), (".cg", "", ""), ("", "evict_first", ""), ("", "evict_last", ""),
+    ("", "", "evict_last"), ("", "", ""),
+)  # fmt: skip
 
 
-def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
-    """One program for each block, or `per_sm` on each multiprocessor that share them."""
+def _programs(blocks: int, per_sm: int, device: torch.device, of: int) -> int:
+    """One program for each block, or `per_sm` on each multiprocessor (a multiple of `of`)."""
     if per_sm == 0 or device.type != "cuda":
         return blocks
-    return min(blocks, per_sm * torch.cuda.get_device_properties(device).multi_processor_count)
+    sms = torch.cuda.get_device_properties(device).multi_processor_count
+    return min(blocks, max(1, per_sm * sms // of) * of)
 
 
 def add_rms_norm_fp8(
@@ -224,13 +227,23 @@ def add_rms_norm_fp8(
     # a setting that was tuned at another size must fit here too: registers, then shared memory
     ROWS = max(1, min(ROWS, 32768 // BLOCK))
     num_warps = max(num_warps, ROWS * BLOCK // 2048)
-    STAGES = min(STAGES, 1 + 81920 // (ROWS * BLOCK * x.element_size())) if PROGRAMS > 0 else 0
+    STAGES = min(STAGES, 1 + 81920 // (ROWS * BLOCK * x.element_size())) if PROGRAMS > 0 else 1
+    s_hint = "evict_first" if STREAM else ""
+    vector = 16 // x.element_size()
+    if (PROGRAMS > 0 or LOAD == 5) and vector <= N <= 16384 and strides == (N, N, N):
+        # 5001 is 4096 by vectors and the rest by elements: 5120 lanes for 8192
+        ends = triton.next_power_of_2(N - BLOCK // 2 + vector + 1)
+        block, ends = (BLOCK // 2, ends) if 4 * ends <= BLOCK else (BLOCK, 2 * vector)
+        _add_rms_norm_fp8_skewed_rows[(_programs(M, PROGRAMS, x.device, vector),)](
+            x, residual, w, y, scale, s, M, N, eps, offset, SHIFTED=offset != 0.0, BLOCK=block,
+            STAGES=STAGES, VECTOR=vector, ENDS=ends, S_HINT=s_hint, num_warps=num_warps,
+        )  # fmt: skip
+        return y, scale, s
     x_cache, x_hint, w_hint = _LOADS[LOAD]
-    _add_rms_norm_fp8_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
+    _add_rms_norm_fp8_rows[(triton.cdiv(M, ROWS),)](
         x, residual, w, y, scale, s, M, N, *strides, eps, offset,
-        SHIFTED=offset != 0.0, FULL=N == BLOCK, EVEN=M % ROWS == 0,
-        ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES, X_CACHE=x_cache, X_HINT=x_hint, W_HINT=w_hint,
-        S_HINT="evict_first" if STREAM else "", num_warps=num_warps,
+        SHIFTED=offset != 0.0, FULL=N == BLOCK, EVEN=M % ROWS == 0, ROWS=ROWS, BLOCK=BLOCK,
+        X_CACHE=x_cache, X_HINT=x_hint, W_HINT=w_hint, S_HINT=s_hint, num_warps=num_warps,
     )  # fmt: skip
     return y, scale, s
 
@@ -247,39 +260,41 @@ UNIT = Unit(
             "STAGES": (1, 2, 3),
             "SWEEP": (0, 2048, 4096, 8192),
             "STREAM": (0, 1),
-            "LOAD": (0, 1, 2, 3, 4),
+            "LOAD": (0, 1, 2, 3, 4, 5),
             "num_warps": (4, 1, 2, 8, 16, 32),
         },
-        # what was best for rms_norm on an H200, where the loads are half as many, but for odd rows
-        # on 16 warps: on 8, Triton 3.6.0 took all 128 registers of sm_100 (2047x5001)
+        # what was best for rms_norm on an H200, where the loads are half as many
         rule={
             "ROWS": "max(1, min(8, 4096 // pow2(N))) if M > 2048 else 1",
             "PROGRAMS": "1 if N > 8192 and N <= 16384 and M > 132"
             " else 2 if N % 8 > 0 and N > 2048 and N <= 8192 and M > 264 else 0",
             "STAGES": "min(3, 1 + 116224 // (pow2(N) * itemsize))"
             " if N > 8192 and N <= 16384 and M > 132"
-            " else 2 if N % 8 > 0 and N > 2048 and N <= 8192 and M > 264 else 1",
+            " else min(3, 1 + 116224 // (2 * pow2(N) * itemsize))"
+            " if N % 8 > 0 and N > 2048 and N <= 8192 and M > 264 else 1",
             "SWEEP": "0 if N <= 32768 else 4096",
+            "LOAD": "5 if N % (16 // itemsize) > 0 and N > 512 and N <= 16384"
+            " and M <= (132 if N > 8192 else 264 if N > 2048 else 2048) else 0",
             "num_warps": "8 if N > 32768 else max(1, min(32,"
-            " (min(8 * pow2(N), 4096) if M > 2048 and N <= 2048 else pow2(N)) // 512))",
+            " (min(8 * pow2(N), 4096) if M > 2048 and N <= 2048 else pow2(N))"
+            " // (1024 if N % 8 > 0 and N > 2048 else 512)))",
         },
         constraints=(
-            "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 8192 and STREAM == 0)",
+            "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 8192 and STREAM + LOAD == 0)",
             "SWEEP > 0 or N <= 32768",
-            "(PROGRAMS > 0) == (STAGES > 1)",
-            "PROGRAMS == 0 or N >= 2048",
+            "(PROGRAMS > 0) == (STAGES > 1) and LOAD * PROGRAMS == 0",
             # what fits in L2 may be wanted from there next
-            "STREAM + LOAD == 0 or M * N * itemsize > 33554432",
-            "LOAD == 0 or (PROGRAMS == 0 and SWEEP == 0)",
+            "STREAM + LOAD % 5 == 0 or M * N * itemsize > 33554432",
+            "LOAD < 5 or (ROWS == 1 and N % (16 // itemsize) > 0 and N > 512 and N <= 16384)",
             # a walking program keeps w as well
-            "PROGRAMS == 0 or (N <= 16384 and M > 132 * ROWS * PROGRAMS)",
+            "PROGRAMS == 0 or (ROWS == 1 and N >= 2048 and N <= 16384 and M > 132 * PROGRAMS)",
             "ROWS == 1 or (M >= 264 * ROWS and ROWS * pow2(N) <= 8192)",
             # 8 to 32 values a thread: fewer waste threads, more spill
             "SWEEP > 0 or num_warps == 1 or 256 * num_warps <= ROWS * pow2(N)",
             "SWEEP > 0 or ROWS * pow2(N) <= 1024 * num_warps",
             "SWEEP == 0 or (128 * num_warps <= SWEEP and SWEEP <= 1024 * num_warps)",
             # the rows in flight fit in an SM's shared memory, 227 KiB on Hopper
-            "STAGES == 1 or PROGRAMS * (STAGES - 1) * ROWS * pow2(N) * 2 * itemsize <= 232448",
+            "STAGES == 1 or PROGRAMS * (STAGES - 1) * pow2(N) * 2 * itemsize <= 232448",
         ),
     ),
 )
