@@ -12,9 +12,10 @@ dtype    float32, float16, bfloat16; float32 inside, d_w summed in float32 in a 
          is not rounded on its way to d_w, whatever cast says: it only costs time and precision
 moves    reads d_y, d_s, s and w once, writes d_x, d_residual and d_w once; the two gradients are
          equal, but outputs of one op may not share memory
-plan     PROGRAMS on each SM share the rows and keep their part of d_w in registers, loads STAGES
-         deep; a second kernel adds the parts. Rows too long for registers: one kernel for the two
-         row means, one that walks down blocks of SWEEP columns
+plan     PROGRAMS on each SM share the rows, loads STAGES deep (0 where none takes a second turn),
+         and keep their part of d_w in registers; a second kernel adds the parts. Rows too long
+         for registers: one kernel for the two row means, one that walks down blocks of SWEEP
+         columns; no mask where rows fill their blocks and ROWS divides M
 """
 
 import torch
@@ -89,30 +90,65 @@ def both_terms_get_the_same(
 
 
 @triton.jit
+def _means(a, b, N, FULL: tl.constexpr, BLOCK: tl.constexpr):
+    # both in one round of barriers; a row that fills its block is of a power of two: no division
+    one, other = tl.split(tl.sum(tl.join(a, b), axis=1, keep_dims=True))
+    return (one * (1.0 / BLOCK), other * (1.0 / BLOCK)) if FULL else (one / N, other / N)
+
+
+@triton.jit
+def _gradients(
+    d_y_ptr, d_s_ptr, s_ptr, w, d_x_ptr, d_residual_ptr, start, M, N,
+    d_y_stride, d_s_stride, s_stride, out_stride, eps,
+    FULL: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Store d_x and d_residual of the rows from `start`; what they add to d_w."""
+    col = tl.arange(0, BLOCK)[None, :]
+    row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
+    of_row = None if FULL else col < N
+    inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
+    # rows past M must add nothing
+    OUTSIDE: tl.constexpr = None if FULL and EVEN else 0.0
+    s = tl.load(s_ptr + row * s_stride + col, mask=inside, other=OUTSIDE).to(tl.float32)
+    d_y = tl.load(d_y_ptr + row * d_y_stride + col, mask=inside, other=OUTSIDE).to(tl.float32)
+    d_s = tl.load(d_s_ptr + row * d_s_stride + col, mask=inside, other=OUTSIDE).to(tl.float32)
+    g = d_y * w
+    square, product = _means(s * s, g * s, N, FULL, BLOCK)
+    r = tl.rsqrt(square + eps)
+    normed = s * r
+    d_w = tl.sum(d_y * normed, axis=0, keep_dims=True)
+    d_x = (d_s + (g - normed * (product * r)) * r).to(d_x_ptr.dtype.element_ty)
+    tl.store(d_x_ptr + row * out_stride + col, d_x, mask=inside)
+    tl.store(d_residual_ptr + row * out_stride + col, d_x, mask=inside)
+    return d_w
+
+
+@triton.jit
 def _add_rms_norm_backward_rows(
     d_y_ptr, d_s_ptr, s_ptr, w_ptr, d_x_ptr, d_residual_ptr, part_ptr, M, N,
     d_y_stride, d_s_stride, s_stride, out_stride, eps, offset,
+    SHIFTED: tl.constexpr, FULL: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     col = tl.arange(0, BLOCK)[None, :]
-    w = tl.load(w_ptr + col, mask=col < N, other=0.0).to(tl.float32) + offset
-    part = tl.zeros((1, BLOCK), dtype=tl.float32)
-    step = tl.num_programs(0) * ROWS
-    for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
-        row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-        inside = (row < M) & (col < N)
-        s = tl.load(s_ptr + row * s_stride + col, mask=inside, other=0.0).to(tl.float32)
-        d_y = tl.load(d_y_ptr + row * d_y_stride + col, mask=inside, other=0.0).to(tl.float32)
-        d_s = tl.load(d_s_ptr + row * d_s_stride + col, mask=inside, other=0.0).to(tl.float32)
-        g = d_y * w
-        r = tl.rsqrt(tl.sum(s * s, axis=1, keep_dims=True) / N + eps)
-        inner = tl.sum(g * s, axis=1, keep_dims=True) / N * r
-        normed = s * r
-        d_x = (d_s + (g - normed * inner) * r).to(d_x_ptr.dtype.element_ty)
-        tl.store(d_x_ptr + row * out_stride + col, d_x, mask=inside)
-        tl.store(d_residual_ptr + row * out_stride + col, d_x, mask=inside)
-        part += tl.sum(d_y * normed, axis=0, keep_dims=True)
-    tl.store(part_ptr + tl.program_id(0).to(tl.int64) * N + col, part, mask=col < N)
+    of_row = None if FULL else col < N
+    w = tl.load(w_ptr + col, mask=of_row, other=None if FULL else 0.0).to(tl.float32)
+    if SHIFTED:
+        w += offset
+    if STAGES == 0:
+        part = _gradients(
+            d_y_ptr, d_s_ptr, s_ptr, w, d_x_ptr, d_residual_ptr, tl.program_id(0) * ROWS, M, N,
+            d_y_stride, d_s_stride, s_stride, out_stride, eps, FULL, EVEN, ROWS, BLOCK,
+        )  # fmt: skip
+    else:
+        part = tl.zeros((1, BLOCK), dtype=tl.float32)
+        step = tl.num_programs(0) * ROWS
+        for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
+            part += _gradients(
+                d_y_ptr, d_s_ptr, s_ptr, w, d_x_ptr, d_residual_ptr, start, M, N,
+                d_y_stride, d_s_stride, s_stride, out_stride, eps, FULL, EVEN, ROWS, BLOCK,
+            )  # fmt: skip
+    tl.store(part_ptr + tl.program_id(0).to(tl.int64) * N + col, part, mask=of_row)
 
 
 @triton.jit
@@ -213,11 +249,15 @@ def add_rms_norm_backward(
     elif M > 0:
         _add_rms_norm_backward_rows[(parts,)](
             d_y, d_s, s, w, d_x, d_residual, part, M, N, *strides, eps, offset,
-            ROWS=ROWS, BLOCK=BLOCK,
-            STAGES=min(STAGES, 1 + 54613 // (ROWS * BLOCK * s.element_size())),
+            SHIFTED=offset != 0.0, FULL=N == BLOCK, EVEN=M % ROWS == 0, ROWS=ROWS, BLOCK=BLOCK,
+            STAGES=min(STAGES, 1 + 54613 // (ROWS * BLOCK * s.element_size()))
+            if parts * ROWS < M else 0,
             num_warps=max(num_warps, ROWS * BLOCK // 1024),
         )  # fmt: skip
-    _add_parts[(triton.cdiv(N, 32),)](part, d_w, parts, N, BLOCK_PARTS=64, BLOCK_N=32, num_warps=4)
+    _add_parts[(triton.cdiv(N, 32),)](
+        part, d_w, parts, N,
+        BLOCK_PARTS=min(64, triton.next_power_of_2(max(1, parts))), BLOCK_N=32, num_warps=4,
+    )  # fmt: skip
     return d_x, d_residual, d_w
 
 
