@@ -65,7 +65,7 @@ def test_a_right_kernel_passes(judge):
     ("kernel", "stage", "says"),
     [
         ("MASK_BUG", "smoke", "never written"),
-        ("CACHED", "correct", "is off by"),
+        ("CACHED", "record", "does something else when it is called again"),
         ("PATCHES_EVENTS", "screen", "torch.cuda.Event belongs to a library"),
         ("READS_FRAMES", "screen", "sys cannot be imported"),
         ("LOOKS_FOR_ANSWERS", "smoke", "is off by"),
