@@ -2,9 +2,10 @@
 
     python benchmarks/judge.py [--candidates 12] [--op rms_norm] [--jobs 1]
 
-Judges the same kernel under as many digests, `--jobs` of them at a time, through every stage: full
-correctness and, on a GPU, quick timing (no baselines). The first one warms the zygotes and the
-reference's graphs, and is left out. Prints a table last, with the machine and the versions.
+Judges the same kernel under as many digests, `--jobs` of them at a time, through every stage of a
+quick verdict: each class of sizes, layouts and values, at half of the hidden sizes that a verdict
+for the library has, and, on a GPU, quick timing (no baselines). The first one warms the zygotes and
+the reference's graphs, and is left out. Prints a table last, with the machine and the versions.
 """
 
 from __future__ import annotations

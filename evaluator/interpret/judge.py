@@ -158,7 +158,7 @@ def _judge(
 
 
 def _compare(op: OpSpec, point: Point, got: Sequence[torch.Tensor], stage: Stage) -> Errors | None:
-    """One call's errors; none where a bent case leaves what the dtype can say."""
+    """One call's errors; none where nobody can say what is right (`evaluator.meaningful`)."""
     at, case = point
     graph = op.reference.graphs.get(str(at))
     if graph is None:

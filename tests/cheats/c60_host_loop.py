@@ -4,7 +4,7 @@ row          1.6
 op           softmax
 interpreted  record
 replayed     record
-slow         the recorder waits 70 seconds
+slow         the recorder waits 80 seconds
 """
 
 import torch
