@@ -42,10 +42,9 @@ MOST_SPILLS = 1024
 class Lab:
     """The stages and what they run on. Tests put stand-ins here.
 
-    `run` gives what was checked at some points; where there is a GPU it plays recordings, else the
-    interpreter runs the candidate. `measure` times the recordings of the timed points; `finish`
-    does both. `deep` looks into what is too dear to ask of every candidate, and tells what it could
-    look into.
+    `measure` times the recordings of the timed points; `finish` checks first, at the smoke points
+    and then at the matrix, and raises at stage "smoke" for what fails at the first. `deep` looks
+    into what is too dear to ask of every candidate, and tells what it could look into.
     """
 
     record_of: Record
@@ -54,7 +53,6 @@ class Lab:
     matrix: Callable[[OpSpec, Candidate], Sequence[Point]]
     timed: Callable[[OpSpec], Sequence[Point]]
     record: Callable[[OpSpec, Candidate, Sequence[Point]], Recordings]
-    run: Run
     measure: Measure
     finish: Finish
     deep: Callable[[OpSpec, Candidate], tuple[str, ...]]
@@ -109,10 +107,8 @@ def evaluate(op: OpSpec, candidate: Candidate, lab: Lab, *, deep: bool = False) 
             tapes = lab.record(op, candidate, [*smoke, *timed])
         kernels = facts_of(tapes)
         fit_to_run(op, kernels)
-        with watch("smoke"):
-            _at_smoke(lab, op, candidate, smoke)
         with watch("correct"):
-            points, timed_tapes = lab.matrix(op, candidate), tapes[len(smoke) :]
+            points, timed_tapes = [*smoke, *lab.matrix(op, candidate)], tapes[len(smoke) :]
             checked, told, spent = lab.finish(op, candidate, points, timed, timed_tapes)
         watch.part("correct", "speed", spent)
         measured, notes = told
@@ -126,15 +122,6 @@ def evaluate(op: OpSpec, candidate: Candidate, lab: Lab, *, deep: bool = False) 
         facts = error.kernels or kernels
         record = _told(lab, watch, facts)
         return Rejected(error.stage, error.reason, record, error.at, facts)
-
-
-def _at_smoke(lab: Lab, op: OpSpec, candidate: Candidate, smoke: Sequence[Point]) -> None:
-    """Run the first points; what they find wrong is said to have been found there."""
-    try:
-        lab.run(op, candidate, smoke)
-    except CandidateError as error:
-        stage = "smoke" if error.stage == "correct" else error.stage
-        raise CandidateError(stage, error.reason, error.at, error.kernels) from error
 
 
 def _told(lab: Lab, watch: _Watch, kernels: Sequence[KernelFacts]) -> Record:

@@ -25,13 +25,13 @@ from evaluator.cores import cores
 from evaluator.deep.points import bent, beyond, ragged, real
 from evaluator.deep.running import sanitize
 from evaluator.deep.stage import Bench, Points, look
-from evaluator.evaluate import Finished, Lab, Recordings, Run, Timed, one_by_one
+from evaluator.evaluate import Finish, Finished, Lab, Recordings, Timed, one_by_one
 from evaluator.inputs import LAYOUTS, ONE_ALONE, Case
 from evaluator.intake import export
 from evaluator.interpret.judge import check_interpreted
 from evaluator.isolate import Isolate
 from evaluator.matrix import INTERPRETED, REPLAYED, Budget, Point
-from evaluator.play.judge import check_replayed, replay
+from evaluator.play.judge import replay
 from evaluator.play.wire import Pace, Race, Reply, Take
 from evaluator.record import record
 from evaluator.sandbox import Zygote
@@ -176,7 +176,7 @@ def interpreted_lab(rooms: Rooms, secret: int | None = None) -> Lab:
         "interpreted", rooms.level, versions=versions(), checks=_checks(INTERPRETED),
         layouts=LAYOUTS, confinement=rooms.confinement,
     )  # fmt: skip
-    return _lab(told, secret, INTERPRETED, tapes, run)
+    return _lab(told, secret, INTERPRETED, tapes, one_by_one(run, _untimed))
 
 
 def replayed_lab(
@@ -189,11 +189,6 @@ def replayed_lab(
     """
     secret = secrets.randbits(62) if secret is None else secret
     graphs, tapes = Graphs(rooms.recorder), Tapes(rooms, device.target.arch)
-
-    def run(op: OpSpec, candidate: Candidate, points: Sequence[Point]) -> tuple[Checked, ...]:
-        whole, takes = taken(op, candidate, points)
-        with rooms.seats:
-            return check_replayed(whole, takes, rooms.player, rooms.turns)
 
     def taken(
         op: OpSpec, candidate: Candidate, points: Sequence[Point]
@@ -236,12 +231,12 @@ def replayed_lab(
         versions={**versions(), **device.versions}, checks=_checks(budget),
         layouts=LAYOUTS, confinement=rooms.confinement,
     )  # fmt: skip
-    lab = _lab(told, secret, budget, tapes, run)
-    return replace(lab, measure=measure, finish=finish, deep=look_deep)
+    lab = _lab(told, secret, budget, tapes, finish)
+    return replace(lab, measure=measure, deep=look_deep)
 
 
-def _lab(told: Record, secret: int, budget: Budget, tapes: Tapes, run: Run) -> Lab:
-    """A lab that times nothing."""
+def _lab(told: Record, secret: int, budget: Budget, tapes: Tapes, finish: Finish) -> Lab:
+    """A lab that times nothing by itself, and looks into nothing deeply."""
 
     def timed(op: OpSpec) -> Sequence[Point]:
         random = Random(f"timed {secret}")
@@ -255,9 +250,8 @@ def _lab(told: Record, secret: int, budget: Budget, tapes: Tapes, run: Run) -> L
         matrix=lambda op, candidate: _points(op, candidate, secret, budget),
         timed=timed,
         record=tapes,
-        run=run,
         measure=_untimed,
-        finish=one_by_one(run, _untimed),
+        finish=finish,
         deep=lambda op, candidate: (NOT_DEEP,),
     )
 

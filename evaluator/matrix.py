@@ -61,12 +61,7 @@ def smoke(op: OpSpec, secret: int = 0) -> Point:
 
 
 def matrix(
-    op: OpSpec,
-    source: str,
-    secret: int,
-    budget: Budget,
-    *,
-    hints: Iterable[int] = (),
+    op: OpSpec, source: str, secret: int, budget: Budget, *, hints: Iterable[int] = ()
 ) -> list[Point]:
     """What to judge on, public workloads first; `hints` are tile sizes that the source hides.
 
@@ -158,7 +153,7 @@ def _setting(at: Workload) -> tuple[str, str]:
 
 
 def _distinct(workloads: Iterable[Workload]) -> list[tuple[str, str]]:
-    return list(dict.fromkeys(_setting(at) for at in workloads))
+    return list(dict.fromkeys(map(_setting, workloads)))
 
 
 def _settings(op: OpSpec) -> list[Workload]:
@@ -263,23 +258,27 @@ def _empty(op: OpSpec, base: Workload) -> list[Workload]:
 def _bent(
     op: OpSpec, workloads: Sequence[Workload], random: Random, budget: Budget
 ) -> Iterator[Point]:
-    """Each layout and each value class, on one workload after another of the larger half."""
-    order = sorted(workloads, key=lambda at: -size_of(op, at))[: -(-len(workloads) // 2)]
-    random.shuffle(order)
+    """Each layout and each value class, on one workload after another of the larger half.
+
+    Where cases cost little, values are bent at the largest public one as well: a head of -inf that
+    fills a tile takes a row of several tiles.
+    """
+    order = sorted(workloads, key=lambda at: -size_of(op, at))
+    largest = [at for at in order if is_public(op, at)][:1] if budget.each_input else []
+    random.shuffle(order := order[: -(-len(order) // 2)])
     turn = 0
-    inputs = len(op.inputs) if budget.each_input else 1
+    every = len(op.inputs) if budget.each_input else 1
     for layout in LAYOUTS[1:]:
-        for on in range(inputs if layout == "expanded" else 1):
+        for on in range(every if layout == "expanded" else 1):
             case = Case(_seed(random), layout, poison=turn % 2, on=on)
-            at = _first(op, order[turn % len(order) :] + order, case)
-            if at is not None:
+            if at := _first(op, order[turn % len(order) :] + order, case):
                 yield at, case
                 turn += 1
     for values in VALUES[1:]:
         able = len(bendable(op, order[0]))
         for on in range(able if budget.each_input else min(1, able)):
             case = Case(_seed(random), values=values, poison=turn % 2, on=on)
-            yield order[turn % len(order)], case
+            yield from ((at, case) for at in [order[turn % len(order)], *largest])
             turn += 1
 
 

@@ -25,12 +25,15 @@ def moved(seed, lists, **config):
     adamw_bf16(params, zeros, m, v, torch.tensor([seed]), **options, **config)
     return [((1 - p.double()) * 256).tolist() for p in params]
 
-small, large = {"BLOCK": 256, "num_warps": 1}, {"BLOCK": 1024, "num_warps": 4}
+small = {"BLOCK": 256, "TENSORS": 1, "num_warps": 1}
+large = {"BLOCK": 1024, "TENSORS": 16, "num_warps": 4}
 halves = [(4091, 1.0), (4101, 1.0)]
 nan, inf = float("nan"), float("inf")
 print(json.dumps({
     "moved": moved(1, halves, **large),
     "again": moved(1, halves, **small),
+    "cut": [moved(1, [(n, 1.0) for n in (9, 0, 4091, 1, 17)], **{**large, "TENSORS": count})
+            for count in (16, 4, 3, 2, 1)],
     "other": moved(2, halves, **large),
     "far": moved(1 + 2**40, halves, **large),
     "special": moved(1, [(3, nan), (3, inf), (3, -inf), (3, 0.0)], **small),
@@ -88,6 +91,13 @@ def test_another_seed_draws_other_bits(right):
 
 def test_the_setting_does_not_change_the_draw(right):
     assert right["again"] == right["moved"]
+
+
+def test_how_a_list_is_cut_does_not_change_the_draw(right):
+    whole, *parts = right["cut"]
+    assert [len(tensor) for tensor in whole] == [9, 0, 4091, 1, 17]
+    assert is_fair(whole)
+    assert parts == [whole] * 4
 
 
 def test_two_tensors_of_a_list_draw_apart(right):

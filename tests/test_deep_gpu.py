@@ -37,7 +37,7 @@ from evaluator.errors import CandidateError
 from evaluator.graphs import trace
 from evaluator.inputs import Case, draw, size_of
 from evaluator.labs import DEFAULT_ARCH
-from evaluator.play.judge import ask, check_replayed
+from evaluator.play.judge import ask, replay
 from evaluator.play.wire import Request, Take, dump_request, pack
 from evaluator.record import record
 from evaluator.redteam import trials
@@ -256,4 +256,4 @@ def test_a_seed_stands_up_to_all_of_it(name, tmp_path):
     )
     print(*notes, sep="\n")  # noqa: T201
     assert len(notes) >= 4
-    check_replayed(op, takes(op, unit.candidate(), points.small)[1], run_alone, Turns(tmp_path))
+    replay(op, takes(op, unit.candidate(), points.small)[1], run_alone, Turns(tmp_path))

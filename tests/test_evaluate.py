@@ -41,7 +41,8 @@ def lab(**stages) -> Lab:
         "deep": never,
     }
     found = standing | stages
-    return Lab(**{"finish": one_by_one(found["run"], found["measure"])} | found)
+    found["finish"] = one_by_one(found.pop("run"), found["measure"])
+    return Lab(**found)
 
 
 def test_a_right_kernel_passes_and_says_what_it_was_compiled_for():
@@ -55,9 +56,16 @@ def test_a_wrong_kernel_is_not_timed():
     assert (verdict.kind, verdict.reason, verdict.at) == ("rejected", "y is off by 40 times", AT)
 
 
-def test_what_fails_first_is_called_smoke():
-    verdict = evaluate(OP, CANDIDATE, lab(run=fails(CandidateError("correct", "NaN"))))
-    assert verdict.stage == "smoke"
+def test_the_smoke_points_are_checked_before_all_others():
+    seen = []
+
+    def run(op, candidate, points):
+        seen.extend(points)
+        return ()
+
+    stages = lab(run=run, smoke=lambda op: ["smoke"], matrix=lambda op, c: ["hidden", "bent"])
+    assert evaluate(OP, CANDIDATE, stages).kind == "passed"
+    assert seen == ["smoke", "hidden", "bent"]
 
 
 def test_what_does_not_compile_is_not_run():
@@ -89,7 +97,7 @@ def test_what_is_to_be_known_of_the_times_stands_in_the_record():
 
 def test_seconds_are_kept_by_stage():
     seconds = evaluate(OP, CANDIDATE, lab()).record.seconds
-    assert set(seconds) == {"screen", "record", "smoke", "correct", "speed"}
+    assert set(seconds) == {"screen", "record", "correct", "speed"}
 
 
 def test_only_what_would_enter_the_library_is_looked_into_deeply():
@@ -101,4 +109,4 @@ def test_only_what_would_enter_the_library_is_looked_into_deeply():
     races = fails(CandidateError("deep", "k races on shared memory"))
     assert evaluate(OP, CANDIDATE, lab(deep=races), deep=True).stage == "deep"
     wrong = fails(CandidateError("correct", "y is off by 40 times", AT))
-    assert evaluate(OP, CANDIDATE, lab(run=wrong), deep=True).stage == "smoke"
+    assert evaluate(OP, CANDIDATE, lab(run=wrong), deep=True).stage == "correct"

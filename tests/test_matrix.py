@@ -100,6 +100,15 @@ def test_a_replay_bends_every_input_and_the_interpreter_the_first():
     assert {c.on for _, c in matrix(GEMM, "", 1, INTERPRETED)} == {0}
 
 
+def test_each_value_class_meets_the_largest_public_size():
+    largest = max(
+        (at for at in ROWS.workloads if at.role == "check"), key=lambda at: size_of(ROWS, at)
+    )
+    for secret in range(20):
+        met = {c.values for at, c in matrix(ROWS, "", secret, REPLAYED) if at == largest}
+        assert met == set(VALUES)
+
+
 def test_each_free_axis_meets_one_and_the_edges_of_the_sources_tiles():
     for secret in range(5):
         points = matrix(GEMM, "BLOCK_M = 32", secret, INTERPRETED, hints=[16])

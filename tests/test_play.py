@@ -16,7 +16,7 @@ from evaluator.isolate import Died, Done, run_here
 from evaluator.play import cuda, job, wire
 from evaluator.play.calls import prepare, resolve
 from evaluator.play.check import Players, check
-from evaluator.play.judge import check_replayed
+from evaluator.play.judge import replay
 from evaluator.play.memory import GUARD, POISONS, Arena, make
 from evaluator.play.wire import Reply, Request, Take
 from evaluator.turns import Turns
@@ -235,12 +235,26 @@ def test_a_fault_at_a_hidden_size_names_its_class_alone():
     takes = [Take(AT, CASE, tape_of()), Take(hidden, replace(CASE, values="large"), tape_of())]
     reply = Reply(whose="candidate", reason="output 'y' is off", take=1)
     with pytest.raises(CandidateError) as caught:
-        check_replayed(plain_op(), takes, answering(reply), NO_TURNS)
+        replay(plain_op(), takes, answering(reply), NO_TURNS)
     assert caught.value.reason == "output 'y' is off at a hidden size with large values"
     assert caught.value.at is None
     with pytest.raises(CandidateError) as caught:
-        check_replayed(plain_op(), takes, answering(replace(reply, take=0)), NO_TURNS)
-    assert caught.value.at == AT
+        replay(plain_op(), takes, answering(replace(reply, take=0)), NO_TURNS)
+    assert (caught.value.at, caught.value.stage) == (AT, "smoke")
+
+
+def test_only_what_is_checked_first_is_a_smoke_test():
+    takes = [Take(AT, CASE, tape_of())] * 2
+    wrong = Reply(whose="candidate", reason="output 'y' is off", take=0)
+
+    def stage(reply, race=None):
+        with pytest.raises(CandidateError) as caught:
+            replay(plain_op(), takes, answering(reply), NO_TURNS, race)
+        return caught.value.stage
+
+    assert stage(wrong) == stage(wrong, wire.Race(1, H200)) == "smoke"
+    assert stage(replace(wrong, take=1)) == stage(wrong, wire.Race(2, H200)) == "correct"
+    assert stage(replace(wrong, stage="light")) == "light"
 
 
 @pytest.mark.parametrize(
@@ -256,12 +270,12 @@ def test_a_fault_at_a_hidden_size_names_its_class_alone():
 )
 def test_our_own_failure_is_not_the_candidates(outcome, error):
     with pytest.raises(error):
-        check_replayed(plain_op(), [Take(AT, CASE, tape_of())], lambda *_: outcome, NO_TURNS)
+        replay(plain_op(), [Take(AT, CASE, tape_of())], lambda *_: outcome, NO_TURNS)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
 def test_without_a_gpu_the_player_says_so(tmp_path: Path):
     with pytest.raises(LabError, match="no CUDA GPU"):
-        check_replayed(plain_op(), [Take(AT, CASE, tape_of(CLONE))], run_here, Turns(tmp_path))
+        replay(plain_op(), [Take(AT, CASE, tape_of(CLONE))], run_here, Turns(tmp_path))
     with pytest.raises(LabError, match="CUDA driver"):
         cuda.call("cuInit", 0)

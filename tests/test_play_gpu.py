@@ -42,7 +42,7 @@ from evaluator.errors import CandidateError
 from evaluator.graphs import trace
 from evaluator.inputs import Case, draw
 from evaluator.isolate import Done, run_here
-from evaluator.play.judge import check_replayed, replay
+from evaluator.play.judge import replay
 from evaluator.play.player import Player, finish
 from evaluator.play.statistics import Plan
 from evaluator.play.timing import Clock, capture
@@ -62,7 +62,7 @@ TURNS = Turns(Path(tempfile.gettempdir()) / f"kernelwright-tests-{os.getuid()}")
 
 
 def judged(recorded, at=AT, case=CASE, isolate=run_here):
-    return check_replayed(rows_op(at), [Take(at, case, recorded)], isolate, TURNS)
+    return replay(rows_op(at), [Take(at, case, recorded)], isolate, TURNS).checked
 
 
 def timed(op, takes, arms=(), device=None, isolate=run_here):
@@ -288,7 +288,7 @@ def test_a_seed_recorded_without_a_gpu_is_right_and_fast_on_one(unit):
     points.append((large, CASE))
     tapes = record(op, unit.candidate(), points, run_alone)
     takes = [Take(*point, tape) for point, tape in zip(points, tapes, strict=True)]
-    checked = check_replayed(op, takes, run_alone, TURNS)
+    checked = replay(op, takes, run_alone, TURNS).checked
     assert sum(c.cases for c in checked) == len(takes)
     arms = ("eager", "compile", "max-autotune", "liger")
     (one,), notes = timed(op, takes[-1:], arms, isolate=run_alone)

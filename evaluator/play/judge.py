@@ -12,7 +12,6 @@ from evaluator.matrix import describe, shown
 from evaluator.play.wire import Race, Reply, Request, Take, dump_request, load_reply, pack
 from evaluator.turns import Turns
 from kernel_library.spec import OpSpec
-from kernel_library.verdict import Checked
 
 JOB = "evaluator.play.job:main"
 #: Seconds that a process may take: a context and torch's own kernels; then each check, each race.
@@ -21,13 +20,6 @@ START_S, CHECK_S, RACE_S = 60.0, 5.0, 30.0
 ARM_S = {"compile": 90.0, "max-autotune": 300.0}
 #: How long others may keep the GPU from it meanwhile.
 WAIT_S = 900.0
-
-
-def check_replayed(
-    op: OpSpec, takes: Sequence[Take], isolate: Isolate, turns: Turns
-) -> tuple[Checked, ...]:
-    """How right each workload's answers are, over all of its takes. Raises as `replay` does."""
-    return replay(op, takes, isolate, turns).checked
 
 
 def replay(
@@ -62,7 +54,7 @@ def ask(
         raise LabError(f"the player's reply cannot be read: {error}") from error
     match reply.whose:
         case "candidate":
-            raise _theirs(request.op, reply, takes)
+            raise _theirs(request, reply, takes)
         case "problem":
             raise ProblemError(reply.reason, "reference")
         case "lab":
@@ -70,13 +62,17 @@ def ask(
     return reply
 
 
-def _theirs(op: OpSpec, reply: Reply, takes: Sequence[Take]) -> CandidateError:
-    """The candidate's fault, with the class of its case; a hidden workload stays hidden."""
+def _theirs(request: Request, reply: Reply, takes: Sequence[Take]) -> CandidateError:
+    """The candidate's fault, with the class of its case; a hidden workload stays hidden.
+
+    What is wrong at the first take that is checked, is said to be wrong at the smoke test.
+    """
     if not 0 <= reply.take < len(takes):
         return CandidateError(reply.stage, reply.reason)
-    take = takes[reply.take]
-    reason = f"{reply.reason} {describe(op, take.at, take.case)}".strip()
-    return CandidateError(reply.stage, reason, shown(op, take.at))
+    take, timed = takes[reply.take], request.race.timed if request.race else 0
+    smoke = reply.stage == "correct" and reply.take == 0 and timed < len(takes)
+    reason = f"{reply.reason} {describe(request.op, take.at, take.case)}".strip()
+    return CandidateError("smoke" if smoke else reply.stage, reason, shown(request.op, take.at))
 
 
 def _died(died: Died, seconds: float) -> Exception:

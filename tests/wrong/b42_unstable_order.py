@@ -3,7 +3,7 @@
 row          42
 op           order
 interpreted  smoke
-replayed     smoke
+replayed     smoke, record
 """
 
 import torch
