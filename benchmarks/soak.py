@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -124,6 +125,8 @@ def soak(lab: Lab, alone: Told, turns: Sequence[Hostile | None], jobs: int = 1) 
             tally.seconds[name].append(took)
             if (got[0] != villain.due) if villain else (got != alone):
                 tally.faults.append(f"evaluation {number}, {name}: {got[0]} {got[1][:300]}")
+            if number % 10 == 0:
+                print(f"{number} of {len(turns)}, {len(tally.faults)} not as due", file=sys.stderr)
     return tally
 
 

@@ -3,8 +3,8 @@
     python benchmarks/starts.py [--each 16] [--op rms_norm]
 
 Starts `--each` of both, 1, 4, 8 and 16 at a time: how long one takes, and how many a minute. The
-judge cannot be faster than that: a candidate takes two recorders and three players. A player's
-part needs a GPU. Prints a table last.
+judge cannot be faster than that: a candidate takes a recorder for each dozen sizes, and one player.
+A player's part needs a GPU. Prints a table last.
 """
 
 from __future__ import annotations
