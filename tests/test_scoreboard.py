@@ -14,7 +14,7 @@ from kernel_library.device import Ceilings, Device, Target
 from kernel_library.spec import OpSpec, Tensor, Workload
 from kernel_library.verdict import Measurement, Passed, Record, Rejected, Versus
 from worker.retrieval import Known
-from worker.scoreboard import Board, Entry, add, judged, markdown, result
+from worker.scoreboard import TRIED, Board, Entry, add, judged, markdown, result
 
 CEILINGS = Ceilings(4000.0, {"bfloat16": 700.0}, 60.0, 1.0)
 DEVICE = Device(
@@ -74,6 +74,16 @@ def test_both_passes_are_told_as_sums_of_their_rows():
 
 def test_a_board_without_entries_says_so():
     assert "no entries yet" in markdown(Board("NVIDIA H200", {}), DEVICE)
+
+
+def test_what_a_person_wrote_below_stays(tmp_path: Path):
+    page = tmp_path / "board.md"
+    add(GOOD, DEVICE, page)
+    page.write_text(page.read_text() + f"{TRIED}\n\nNothing helped.\n")
+    add(BAD, DEVICE, page)
+    assert "**rope was rejected**" in page.read_text()
+    assert page.read_text().endswith(f"{TRIED}\n\nNothing helped.\n")
+    assert page.read_text().count(TRIED) == 1
 
 
 def test_entries_stay_until_they_are_made_again(tmp_path: Path):

@@ -22,6 +22,8 @@ from worker.retrieval import Known
 BACKWARD = "_backward"
 #: A workload at which no baseline ran.
 ALONE = "alone"
+#: From this heading on the page is a person's, and is kept: no clock tells why a row is a loss.
+TRIED = "\n## What was tried, and what limits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +95,14 @@ def add(entry: Entry, device: Device, page: Path) -> Board:
         board = _kept(data.read(), device).having(entry)
         data.truncate(0)
         data.write(_board.dump_json(board, indent=1).decode() + "\n")
-        page.write_text(markdown(board, device))
+        page.write_text(markdown(board, device) + _by_hand(page))
     return board
+
+
+def _by_hand(page: Path) -> str:
+    """What a person wrote on the page, with its heading."""
+    _, heading, text = (page.read_text() if page.exists() else "").partition(TRIED)
+    return heading + text
 
 
 def result(measured: Measurement) -> str:
