@@ -22,7 +22,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from evaluator.calibrate import calibrate
-from evaluator.inputs import Case, draw
+from evaluator.inputs import Case, draw, flat
 from evaluator.play.job import gpu
 from evaluator.play.statistics import Plan, summary
 from evaluator.play.timing import Clock, capture
@@ -82,8 +82,8 @@ def main() -> None:
         sys.exit(f"the seed has no workload of these sizes: {dims}")
     device = known_device(Settings().device_path) or calibrate()
     clock = Clock(gpu(), device.l2_bytes)
-    inputs = list(draw(OP, at, Case(0), clock.device).values())
-    calls = {
+    inputs = flat(draw(OP, at, Case(0), clock.device))
+    calls: dict[str, Callable[[], object]] = {
         "fused_linear_cross_entropy": partial(seed(at, device.name), *inputs),
         "three products": partial(products, *inputs),
         "torch, autograd": partial(autograd, *inputs),
