@@ -21,9 +21,10 @@ truth   the unrounded step. The reference rounds to nearest, with an error of ha
         at most; here it is less than one, and the judge's bound for bfloat16 allows two. It cannot
         tell these two roundings apart, nor can it know the draw: the law counts draws
 moves   reads p, g, m and v once, writes p, m and v once
-plan    as adamw. Philox's key is the seed, its counter the value's place in the whole list // 8:
-        a call (40 multiplications) gives 128 bits, 16 for a value, and its 8 values are one
-        thread's. No two values share bits, and the setting does not change them
+plan    as adamw, drawing while the loads are on their way. Philox's key is the seed, its counter
+        the value's place in the whole list // 8 (each tensor begins a count): a call (40
+        multiplications) gives 128 bits, 16 for a value, and its 8 values are one thread's. No two
+        values share bits, and neither the setting nor how the list is cut changes them
 """
 
 import torch
@@ -145,31 +146,51 @@ def _round(x, draw):
 
 
 @triton.jit(do_not_specialize=["first"])
-def _adamw_bf16_block(
-    p_ptr, g_ptr, m_ptr, v_ptr, seed_ptr, first, n, p_stride, g_stride, m_stride, v_stride,
+def _adamw_bf16_blocks(
+    ps, gs, ms, vs, seed_ptr, first, sizes, p_strides, g_strides, m_strides, v_strides,
     rate, m_share, beta2, v_share, eps, kept, v_scale, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    program = tl.program_id(0).to(tl.int64)
-    start = program * BLOCK
-    at = start + tl.arange(0, BLOCK)
-    p_ptr += at * p_stride
-    g_ptr += at * g_stride
-    m_ptr += at * m_stride
-    v_ptr += at * v_stride
-    draw = _draw(tl.load(seed_ptr), first + program * (BLOCK // 8), BLOCK)
+    seed = tl.load(seed_ptr)
+    # which tensor this program is of, which block of it, and at which count its draws begin
+    p_ptr, g_ptr, m_ptr, v_ptr = ps[0], gs[0], ms[0], vs[0]
+    p_stride, g_stride, m_stride, v_stride = p_strides[0], g_strides[0], m_strides[0], v_strides[0]
+    block, n, count = tl.program_id(0), sizes[0] >> 1, tl.cast(first, tl.int64)
+    passed, counted = tl.cdiv(n, BLOCK), count + tl.cdiv(n, 8)
+    for i in tl.static_range(1, len(ps)):
+        later = tl.program_id(0) >= passed
+        p_ptr, p_stride = tl.where(later, ps[i], p_ptr), tl.where(later, p_strides[i], p_stride)
+        g_ptr, g_stride = tl.where(later, gs[i], g_ptr), tl.where(later, g_strides[i], g_stride)
+        m_ptr, m_stride = tl.where(later, ms[i], m_ptr), tl.where(later, m_strides[i], m_stride)
+        v_ptr, v_stride = tl.where(later, vs[i], v_ptr), tl.where(later, v_strides[i], v_stride)
+        block = tl.where(later, tl.program_id(0) - passed, block)
+        n = tl.where(later, sizes[i] >> 1, n)
+        count = tl.where(later, counted, count)
+        passed += tl.cdiv(sizes[i] >> 1, BLOCK)
+        counted += tl.cdiv(sizes[i] >> 1, 8)
+    # a scalar start, and lanes apart: of 64-bit places for each lane came 96 registers, not 56
+    start, lane = block.to(tl.int64) * BLOCK, tl.arange(0, BLOCK)
+    wide = lane.to(tl.int64)
+    count += start // 8
+    p_ptr = p_ptr + start * p_stride + wide * p_stride
+    g_ptr = g_ptr + start * g_stride + wide * g_stride
+    m_ptr = m_ptr + start * m_stride + wide * m_stride
+    v_ptr = v_ptr + start * v_stride + wide * v_stride
     if start + BLOCK <= n:
         # without a mask, loads are 16 bytes wide whatever n is
         p, g, m, v = tl.load(p_ptr), tl.load(g_ptr), tl.load(m_ptr), tl.load(v_ptr)
+        # drawn while they are on their way
+        draw = _draw(seed, count, BLOCK)
         p, m, v = _step(p, g, m, v, rate, m_share, beta2, v_share, eps, kept, v_scale)
         tl.store(p_ptr, _round(p, draw))
         tl.store(m_ptr, m)
         tl.store(v_ptr, v)
     else:
-        inside = at < n
+        inside = lane < (n - start).to(tl.int32)
         p = tl.load(p_ptr, mask=inside, other=0.0)
         g = tl.load(g_ptr, mask=inside, other=0.0)
         m = tl.load(m_ptr, mask=inside, other=0.0)
         v = tl.load(v_ptr, mask=inside, other=0.0)
+        draw = _draw(seed, count, BLOCK)
         p, m, v = _step(p, g, m, v, rate, m_share, beta2, v_share, eps, kept, v_scale)
         tl.store(p_ptr, _round(p, draw), mask=inside)
         tl.store(m_ptr, m, mask=inside)
@@ -180,19 +201,23 @@ def adamw_bf16(
     params: list[torch.Tensor], grads: list[torch.Tensor],
     exp_avgs: list[torch.Tensor], exp_avg_sqs: list[torch.Tensor], seed: torch.Tensor, *,
     lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8,
-    weight_decay: float = 0.01, step: float = 1.0, BLOCK: int, num_warps: int,
+    weight_decay: float = 0.01, step: float = 1.0, BLOCK: int, TENSORS: int, num_warps: int,
 ) -> None:  # fmt: skip
-    """Launch once for each tensor."""
-    first = 0
-    for p, g, m, v in zip(params, grads, exp_avgs, exp_avg_sqs, strict=True):
-        n = p.numel()
-        if n > 0:
-            _adamw_bf16_block[(triton.cdiv(n, BLOCK),)](
-                p, g, m, v, seed, first, n, p.stride(0), g.stride(0), m.stride(0), v.stride(0),
-                lr / (1 - beta1**step), 1 - beta1, beta2, 1 - beta2, eps,
-                1 - lr * weight_decay, 1 / (1 - beta2**step), BLOCK=BLOCK, num_warps=num_warps,
-            )  # fmt: skip
-            first += triton.cdiv(n, 8)
+    """Launch once for each TENSORS tensors."""
+    all_four = zip(params, grads, exp_avgs, exp_avg_sqs, strict=True)
+    held = [four for four in all_four if four[0].numel() > 0]
+    count = 0
+    for first in range(0, len(held), TENSORS):
+        lists = tuple(zip(*held[first : first + TENSORS], strict=True))
+        # as odd numbers: Triton would compile for each pattern of sizes that 16 divides
+        sizes = tuple(2 * p.numel() + 1 for p in lists[0])
+        strides = (tuple(tensor.stride(0) for tensor in each) for each in lists)
+        _adamw_bf16_blocks[(sum(triton.cdiv(p.numel(), BLOCK) for p in lists[0]),)](
+            *lists, seed, count, sizes, *strides, lr / (1 - beta1**step), 1 - beta1, beta2,
+            1 - beta2, eps, 1 - lr * weight_decay, 1 / (1 - beta2**step),
+            BLOCK=BLOCK, num_warps=num_warps,
+        )  # fmt: skip
+        count += sum(triton.cdiv(p.numel(), 8) for p in lists[0])
 
 
 UNIT = Unit(
@@ -202,11 +227,11 @@ UNIT = Unit(
     kernel=adamw_bf16,
     space=Space(
         # 8 values a thread: one Philox call for them, and 16 bytes of p
-        {"BLOCK": (1024, 256, 512, 2048, 4096), "num_warps": (4, 1, 2, 8)},
-        # tensors below 2^18 values on average have no two blocks of 1024 for each of 132 SMs
+        {"BLOCK": (1024, 128, 256, 512, 2048, 4096), "TENSORS": (16, 1), "num_warps": (4, 1, 2, 8)},
+        # launches of less than 2^18 values have no two blocks of 1024 for each of 132 SMs
         rule={
-            "BLOCK": "1024 if sum(n) >= 262144 * len(n) else 256",
-            "num_warps": "4 if sum(n) >= 262144 * len(n) else 1",
+            "BLOCK": "1024 if sum(n) >= 16384 * max(16, len(n)) else 256",
+            "num_warps": "4 if sum(n) >= 16384 * max(16, len(n)) else 1",
         },
         constraints=("BLOCK >= 128 * num_warps and BLOCK <= 1024 * num_warps",),
     ),
