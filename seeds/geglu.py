@@ -7,9 +7,9 @@
 gate, up, y  (M, N), any row stride, so the halves of one packed tensor will do
 dtype        float32, float16, bfloat16; float32 inside
 moves        reads gate and up once, writes y once
-plan         one program per BLOCK neighbouring values; tensors without gaps are one long row, of
-             which only the last block needs a mask; STREAM asks L2 to let go of y first, LOAD
-             says how gate and up come
+plan         one program per BLOCK neighbouring values; tensors without gaps are one long row
+             (FLAT), of which only the last block needs a mask, and none if BLOCK divides the row
+             (EVEN); STREAM asks L2 to let go of y first, LOAD says how gate and up come
 """
 
 import torch
@@ -69,17 +69,20 @@ def _gelu_times(gate, up, TANH: tl.constexpr):
 @triton.jit
 def _geglu_block(
     gate_ptr, up_ptr, y_ptr, N, gate_stride, up_stride, y_stride,
-    TANH: tl.constexpr, BLOCK: tl.constexpr,
+    TANH: tl.constexpr, FLAT: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr,
     CACHE: tl.constexpr, HINT: tl.constexpr, Y_HINT: tl.constexpr,
 ):  # fmt: skip
-    blocks = tl.cdiv(N, BLOCK)
-    row = (tl.program_id(0) // blocks).to(tl.int64)
-    start = (tl.program_id(0) % blocks).to(tl.int64) * BLOCK
+    if FLAT:
+        row, start = 0, tl.program_id(0).to(tl.int64) * BLOCK
+    else:
+        blocks = tl.cdiv(N, BLOCK)
+        row = (tl.program_id(0) // blocks).to(tl.int64)
+        start = (tl.program_id(0) % blocks).to(tl.int64) * BLOCK
     gate_ptr += row * gate_stride + start
     up_ptr += row * up_stride + start
     y_ptr += row * y_stride + start
     col = tl.arange(0, BLOCK)
-    if start + BLOCK <= N:
+    if EVEN or start + BLOCK <= N:
         gate = tl.load(gate_ptr + col, cache_modifier=CACHE, eviction_policy=HINT)
         up = tl.load(up_ptr + col, cache_modifier=CACHE, eviction_policy=HINT)
         y = _gelu_times(gate, up, TANH).to(y_ptr.dtype.element_ty)
@@ -106,12 +109,13 @@ def geglu(
     y = torch.empty((M, N), dtype=gate.dtype, device=gate.device)
     if M == 0:
         return y
-    rows, width = (1, M * N) if gate.is_contiguous() and up.is_contiguous() else (M, N)
+    flat = gate.is_contiguous() and up.is_contiguous()
+    rows, width = (1, M * N) if flat else (M, N)
     cache, hint = _LOADS[LOAD]
     _geglu_block[(rows * triton.cdiv(width, BLOCK),)](
         gate, up, y, width, gate.stride(0), up.stride(0), y.stride(0),
-        TANH=approximate == "tanh", BLOCK=BLOCK, CACHE=cache, HINT=hint,
-        Y_HINT="evict_first" if STREAM else "", num_warps=num_warps,
+        TANH=approximate == "tanh", FLAT=flat, EVEN=width % BLOCK == 0, BLOCK=BLOCK,
+        CACHE=cache, HINT=hint, Y_HINT="evict_first" if STREAM else "", num_warps=num_warps,
     )  # fmt: skip
     return y
 
@@ -123,13 +127,15 @@ UNIT = Unit(
     kernel=geglu,
     space=Space(
         {
-            "BLOCK": (1024, 512, 2048, 4096),
+            "BLOCK": (1024, 128, 256, 512, 2048, 4096),
             "STREAM": (0, 1),
             "LOAD": (0, 1, 2),
             "num_warps": (4, 1, 2, 8),
         },
         constraints=(
-            "BLOCK >= 128 * num_warps and BLOCK <= 1024 * num_warps",
+            # 4 to 32 values a thread; 2, and short programs, where latency is most of the time
+            "BLOCK >= (64 if M * N * itemsize <= 33554432 else 128) * num_warps",
+            "BLOCK <= 1024 * num_warps and (BLOCK >= 512 or M * N * itemsize <= 33554432)",
             # what fits in L2 may be wanted from there next
             "STREAM + LOAD == 0 or M * N * itemsize > 33554432",
         ),
