@@ -32,7 +32,7 @@ OP = OpSpec(
             {"check": [(1, 1), (3, 127), (37, 781), (4, 4096)]},
             dtypes=("float32", "float16", "bfloat16"),
         ),
-        *grid("M N", {"measure": [(8192, 14336), (2047, 5001)]}, dtypes=("bfloat16",)),
+        *grid("M N", {"measure": [(8192, 14336), (16, 14336), (2047, 5001)]}, dtypes=("bfloat16",)),
     ),
 )
 
@@ -140,13 +140,15 @@ UNIT = Unit(
     kernel=swiglu_backward,
     space=Space(
         {
-            "BLOCK": (1024, 256, 512, 2048),
+            "BLOCK": (1024, 128, 256, 512, 2048),
             "STREAM": (0, 1),
             "LOAD": (0, 1, 2),
             "num_warps": (4, 1, 2, 8),
         },
         constraints=(
-            "BLOCK >= 128 * num_warps and BLOCK <= 1024 * num_warps",
+            # 4 to 32 values a thread; 2, and short programs, where latency is most of the time
+            "BLOCK >= (64 if M * N * itemsize <= 33554432 else 128) * num_warps",
+            "BLOCK <= 1024 * num_warps and (BLOCK >= 256 or M * N * itemsize <= 33554432)",
             # what fits in L2 may be wanted from there next
             "STREAM + LOAD == 0 or M * N * itemsize > 33554432",
         ),
