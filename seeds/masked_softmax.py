@@ -8,11 +8,11 @@ dtype   float32, float16, bfloat16; z, max, exp and sum in float32; mask holds 0
         and a row that is -inf throughout gives NaN, as in PyTorch; no gradient for mask
 moves   reads x and mask once, writes y once
 plan    a program keeps ROWS rows in registers from load to store, and either ends there or walks on
-        (PROGRAMS on each SM, loads STAGES deep); longer rows are swept twice, the first time with
-        a running max and sum in each lane, the second time backwards, mostly out of the caches;
-        STREAM asks L2 to let go of y first, LOAD says how x comes; no access is masked where rows
-        fill their blocks (FULL) and ROWS divides M (EVEN), and what lies outside a row needs no
-        code of its own: its mask is -inf
+        (PROGRAMS on each SM, loads STAGES deep); a longer row is cut into pieces of SPLIT columns,
+        one for each program, which tells the others its max and sum and waits for theirs; or it is
+        swept twice, the second time backwards, mostly out of the caches; STREAM asks L2 to let go
+        of y first, LOAD says how x comes; no access is masked where rows fill their blocks (FULL)
+        and ROWS divides M (EVEN); what lies outside a row needs no code: its mask is -inf
 """
 
 import torch
@@ -66,6 +66,12 @@ def _exp(t):
 
 
 @triton.jit
+def _word(peak, total):
+    high = peak.to(tl.int32, bitcast=True).to(tl.int64) << 32
+    return high | total.to(tl.uint32, bitcast=True).to(tl.int64)
+
+
+@triton.jit
 def _normalise(x, mask, scale, SCALED: tl.constexpr):
     z = x.to(tl.float32) * scale if SCALED else x.to(tl.float32)
     z += mask.to(tl.float32)
@@ -108,6 +114,44 @@ def _masked_softmax_rows(
 
 
 @triton.jit
+def _masked_softmax_pieces(
+    x_ptr, mask_ptr, y_ptr, word_ptr, M, N, x_stride, mask_stride, y_stride, scale,
+    FULL: tl.constexpr, SCALED: tl.constexpr, PIECES: tl.constexpr, BLOCK: tl.constexpr,
+    LANES: tl.constexpr, X_HINT: tl.constexpr, Y_HINT: tl.constexpr,
+):  # fmt: skip
+    # pieces go out in the order in which programs start, whatever order the hardware picks: only
+    # the newest row can lack any, so all programs but its own are sure to end
+    ticket = tl.atomic_add(word_ptr + M * PIECES, 1, sem="relaxed").to(tl.int32)
+    row, piece = (ticket // PIECES).to(tl.int64), ticket % PIECES
+    col = piece * BLOCK + tl.arange(0, BLOCK)
+    inside = None if FULL else col < N
+    X_OUTSIDE: tl.constexpr = None if FULL else 0.0
+    OUTSIDE: tl.constexpr = None if FULL else -float("inf")
+    x = tl.load(x_ptr + row * x_stride + col, inside, X_OUTSIDE, eviction_policy=X_HINT)
+    mask = tl.load(mask_ptr + row * mask_stride + col, mask=inside, other=OUTSIDE)
+    z = x.to(tl.float32) * scale if SCALED else x.to(tl.float32)
+    z += mask.to(tl.float32)
+    peak = tl.max(z, axis=0)
+    # a piece that holds nothing but -inf must not subtract it from itself
+    e = _exp(z - tl.where(peak == -float("inf"), 0.0, peak))
+    tl.atomic_xchg(word_ptr + row * PIECES + piece, _word(peak, tl.sum(e, axis=0)), sem="relaxed")
+    # max and sum come in one word, so no memory needs an order; it is not 0, since a finite max has
+    # a sum of at least 1; past the last piece it is (-inf, 0); LANES gives each thread words of its
+    # own, so that a program's threads decide as one to leave the loop
+    NOTHING: tl.constexpr = -(1 << 55)
+    lane = tl.arange(0, LANES)
+    at = word_ptr + row * PIECES + lane
+    words = tl.load(at, lane < PIECES, NOTHING, volatile=True)
+    while tl.min(tl.where(words == 0, 0, 1), axis=0) == 0:
+        words = tl.load(at, lane < PIECES, NOTHING, volatile=True)
+    peaks = (words >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+    top = tl.max(peaks, axis=0)
+    total = tl.sum(words.to(tl.int32).to(tl.float32, bitcast=True) * _exp(peaks - top), axis=0)
+    y = (e * (_exp(peak - top) / total)).to(y_ptr.dtype.element_ty)
+    tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=Y_HINT)
+
+
+@triton.jit
 def _masked_softmax_long_row(
     x_ptr, mask_ptr, y_ptr, N, x_stride, mask_stride, y_stride, scale, BLOCK: tl.constexpr
 ):
@@ -129,14 +173,12 @@ def _masked_softmax_long_row(
     inverse = 1.0 / tl.sum(total * _exp(peak - top), axis=0)
     blocks = tl.cdiv(N, BLOCK)
     for block in range(0, blocks):
-        # backwards, so that the second sweep begins with what the first left in the caches
         col = (blocks - 1 - block) * BLOCK + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + col, mask=col < N, other=0.0, eviction_policy="evict_first")
         # an expanded mask is the next row's, too
         mask = tl.load(mask_ptr + col, mask=col < N, other=0.0).to(tl.float32)
         y = _exp(x.to(tl.float32) * scale + mask - top) * inverse
-        out = y_ptr + row * y_stride + col
-        tl.store(out, y.to(y_ptr.dtype.element_ty), mask=col < N)
+        tl.store(y_ptr + row * y_stride + col, y.to(y_ptr.dtype.element_ty), mask=col < N)
 
 
 #: By LOAD: the cache modifier and the eviction policy of x.
@@ -150,11 +192,23 @@ def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
     return min(blocks, per_sm * torch.cuda.get_device_properties(device).multi_processor_count)
 
 
+def _pieces(N: int, SPLIT: int, device: torch.device) -> int:
+    """How many pieces of SPLIT columns a row has; 0 where their programs might wait for ever.
+
+    A GPU holds a program on each SM at least, and another stream may have a row under way, too.
+    For AMD, Triton makes a plain load of a volatile one.
+    """
+    cuda = device.type == "cuda" and torch.version.hip is None
+    sms = torch.cuda.get_device_properties(device).multi_processor_count if cuda else 0
+    pieces = triton.cdiv(N, SPLIT)
+    return pieces if pieces <= min(64, sms // 2) else 0
+
+
 def masked_softmax(
-    x: torch.Tensor, mask: torch.Tensor, *, scale: float = 1.0,
-    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, STREAM: int, LOAD: int, num_warps: int,
+    x: torch.Tensor, mask: torch.Tensor, *, scale: float = 1.0, ROWS: int, PROGRAMS: int,
+    STAGES: int, SWEEP: int, SPLIT: int, STREAM: int, LOAD: int, num_warps: int,
 ) -> torch.Tensor:  # fmt: skip
-    """Normalise in registers, or with SWEEP > 0 in two sweeps of blocks of that many columns."""
+    """Normalise in registers, of one program or several, or with SWEEP > 0 in two sweeps."""
     M, N = x.shape
     x, mask = (t if t.stride(1) == 1 else t.contiguous() for t in (x, mask))
     y = torch.empty((M, N), dtype=x.dtype, device=x.device)
@@ -162,21 +216,32 @@ def masked_softmax(
         return y
     strides = x.stride(0), mask.stride(0), y.stride(0)
     BLOCK = triton.next_power_of_2(N)
+    x_cache, x_hint = _LOADS[LOAD]
+    y_hint = "evict_first" if STREAM else ""
+    # a setting that was tuned at another size must fit here too
+    SPLIT = (SPLIT or 8192) if SWEEP == 0 and BLOCK > 16384 else 0
+    PIECES = _pieces(N, SPLIT, x.device) if SPLIT > 0 else 0
+    if PIECES > 0:
+        num_warps = max(SPLIT // 4096, min(num_warps, SPLIT // 1024))
+        _masked_softmax_pieces[(M * PIECES,)](
+            x, mask, y, x.new_zeros(M * PIECES + 1, dtype=torch.int64), M, N, *strides, scale,
+            FULL=N % SPLIT == 0, SCALED=scale != 1.0, PIECES=PIECES, BLOCK=SPLIT,
+            LANES=64 * num_warps, X_HINT=x_hint, Y_HINT=y_hint, num_warps=num_warps,
+        )  # fmt: skip
+        return y
     if SWEEP > 0 or BLOCK > 16384:
         _masked_softmax_long_row[(M,)](
             x, mask, y, N, *strides, scale, BLOCK=SWEEP or 4096, num_warps=num_warps
         )
         return y
-    # a setting that was tuned at another size must fit here too: registers, then shared memory
+    # registers, then shared memory
     ROWS = max(1, min(ROWS, 16384 // BLOCK))
     num_warps = max(num_warps, ROWS * BLOCK // 1024)
     STAGES = min(STAGES, 1 + 81920 // (ROWS * BLOCK * x.element_size())) if PROGRAMS > 0 else 0
-    x_cache, x_hint = _LOADS[LOAD]
     _masked_softmax_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
         x, mask, y, M, N, *strides, scale,
         FULL=N == BLOCK, EVEN=M % ROWS == 0, SCALED=scale != 1.0, ROWS=ROWS, BLOCK=BLOCK,
-        STAGES=STAGES, X_CACHE=x_cache, X_HINT=x_hint, Y_HINT="evict_first" if STREAM else "",
-        num_warps=num_warps,
+        STAGES=STAGES, X_CACHE=x_cache, X_HINT=x_hint, Y_HINT=y_hint, num_warps=num_warps,
     )  # fmt: skip
     return y
 
@@ -192,6 +257,7 @@ UNIT = Unit(
             "PROGRAMS": (0, 1, 2, 4),
             "STAGES": (1, 2, 3),
             "SWEEP": (0, 2048, 4096, 8192),
+            "SPLIT": (0, 4096, 8192, 16384),
             "STREAM": (0, 1),
             "LOAD": (0, 1, 2, 3),
             "num_warps": (4, 1, 2, 8, 16, 32),
@@ -202,14 +268,17 @@ UNIT = Unit(
             "PROGRAMS": "1 if N > 8192 and N <= 16384 and M > 132 else 0",
             "STAGES": "min(3, 1 + 116224 // (pow2(N) * itemsize))"
             " if N > 8192 and N <= 16384 and M > 132 else 1",
-            "SWEEP": "0 if N <= 16384 else 4096",
+            "SWEEP": "4096 if N > 524288 else 0",
+            "SPLIT": "8192 if N > 16384 and N <= 524288 else 0",
             "num_warps": "8 if N > 16384 else max(1, min(32,"
             " (min(8 * pow2(N), 4096) if M > 2048 and N <= 2048 else pow2(N))"
             " // (1024 if N % 8 > 0 and N > 2048 else 512)))",
         },
         constraints=(
             "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 8192 and STREAM + LOAD == 0)",
-            "SWEEP > 0 or N <= 16384",
+            "SPLIT == 0 or (SWEEP + PROGRAMS == 0 and ROWS == 1 and LOAD == 2 * STREAM"
+            " and N > 16384 and N <= 64 * SPLIT)",
+            "SWEEP + SPLIT > 0 or N <= 16384",
             "(PROGRAMS > 0) == (STAGES > 1)",
             "PROGRAMS == 0 or N >= 2048",
             # what fits in L2 may be wanted from there next
@@ -217,9 +286,11 @@ UNIT = Unit(
             "PROGRAMS == 0 or LOAD % 2 == 0",
             "PROGRAMS == 0 or M > 132 * ROWS * PROGRAMS",
             "ROWS == 1 or (M >= 264 * ROWS and ROWS * pow2(N) <= 8192)",
-            # 8 to 32 values of each tensor a thread: fewer waste threads, more spill
-            "SWEEP > 0 or num_warps == 1 or 256 * num_warps <= ROWS * pow2(N)",
-            "SWEEP > 0 or ROWS * pow2(N) <= 1024 * num_warps",
+            # 8 to 32 values of each tensor a thread, or 4 where SMs are idle: more spill
+            "SWEEP + SPLIT > 0 or num_warps == 1"
+            " or (256 if M > 132 else 128) * num_warps <= ROWS * pow2(N)",
+            "SWEEP + SPLIT > 0 or ROWS * pow2(N) <= 1024 * num_warps",
+            "SPLIT == 0 or (1024 * num_warps <= SPLIT and SPLIT <= 4096 * num_warps)",
             "SWEEP == 0 or (128 * num_warps <= SWEEP and SWEEP <= 1024 * num_warps)",
             # the rows in flight fit in an SM's shared memory, 227 KiB on Hopper
             "STAGES == 1 or PROGRAMS * (STAGES - 1) * ROWS * pow2(N) * 2 * itemsize <= 232448",
