@@ -1,11 +1,13 @@
 """How many candidates a minute does the judge handle, and where does the time go?
 
-    python benchmarks/judge.py [--candidates 12] [--op rms_norm] [--jobs 1]
+    python benchmarks/judge.py [--candidates 12] [--op rms_norm] [--jobs 1] [--seconds 600]
 
 Judges the same kernel under as many digests, `--jobs` of them at a time, through every stage of a
 quick verdict: each class of sizes, layouts and values, at half of the hidden sizes that a verdict
 for the library has, and, on a GPU, quick timing (no baselines). The first one warms the zygotes and
-the reference's graphs, and is left out. Prints a table last, with the machine and the versions.
+the reference's graphs, and is left out; none begins after `--seconds`. Prints a table last, with
+the machine and the versions. A stage's seconds leave out what was spent waiting for others, for a
+player's seat or a turn at the GPU: that is `wait`; `start` is a player's context.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, default=12)
     parser.add_argument("--op", default="rms_norm")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=600.0)
     asked = parser.parse_args()
     unit = next(unit for unit in discover(seeds) if unit.op.name == asked.op)
     with open_judge(Settings().device_path) as judge:
@@ -49,8 +52,12 @@ def main() -> None:
 
         one(0)
         started, worked = time.perf_counter(), busy()
+
+        def in_time(number: int) -> Passed | None:
+            return one(number) if time.perf_counter() - started < asked.seconds else None
+
         with ThreadPoolExecutor(asked.jobs) as pool:
-            verdicts = list(pool.map(one, range(1, asked.candidates + 1)))
+            verdicts = [v for v in pool.map(in_time, range(1, asked.candidates + 1)) if v]
         took, worked = time.perf_counter() - started, busy() - worked
     last = verdicts[-1]
     cases = sum(checked.cases for checked in last.checked)
@@ -61,7 +68,8 @@ def main() -> None:
         times = sorted(verdict.record.seconds[stage] for verdict in verdicts)
         print(f"  {stage:8s} median {median(times):7.2f} s   {times[0]:.2f} to {times[-1]:.2f}")
     print(f"{worked / took:.1f} cores of the machine were busy, by all that ran on it")
-    print(f"{60 * len(verdicts) / took:.1f} candidates a minute, {asked.jobs} at a time")
+    rate = f"{60 * len(verdicts) / took:.1f} candidates a minute"
+    print(f"{rate}: {len(verdicts)} in {took:.0f} s, {asked.jobs} at a time")
 
 
 def busy() -> float:

@@ -70,6 +70,8 @@ def main() -> None:
     adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         os.environ["TMPDIR"] = tempfile.tempdir = folder
+        with open_judge(Settings().device_path):
+            pass  # the GPU's driver, once asked, keeps a context and its descriptors for good
         nothing = held(gpu=False)
         with open_judge(Settings().device_path) as judge:
             gpu, within = judge.device is not None, judge.rooms.level == "namespaces"

@@ -6,7 +6,7 @@ Nothing is timed that is not right, and nothing is run that does not compile.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -30,8 +30,8 @@ Recordings = tuple[Recording, ...]
 Timed = tuple[tuple[Measurement, ...], tuple[str, ...]]
 Run = Callable[[OpSpec, Candidate, Sequence[Point]], tuple[Checked, ...]]
 Measure = Callable[[OpSpec, Sequence[Point], Recordings], Timed]
-#: What was checked, what was timed, and the seconds that timing took.
-Finished = tuple[tuple[Checked, ...], Timed, float]
+#: What was checked, what was timed, and the seconds of it that were not for checking, by name.
+Finished = tuple[tuple[Checked, ...], Timed, Mapping[str, float]]
 #: Checks at some points, then times the recordings of others.
 Finish = Callable[[OpSpec, Candidate, Sequence[Point], Sequence[Point], Recordings], Finished]
 #: Spilled bytes per thread beyond which a kernel is not worth the GPU's time.
@@ -73,10 +73,11 @@ class _Watch:
             spent = time.perf_counter() - started
             self.seconds[stage] = round(self.seconds.get(stage, 0.0) + spent, 4)
 
-    def part(self, whole: str, part: str, seconds: float) -> None:
-        """Say that so much of one stage was another."""
-        self.seconds[whole] = round(self.seconds[whole] - seconds, 4)
-        self.seconds[part] = round(seconds, 4)
+    def parts(self, whole: str, seconds: Mapping[str, float]) -> None:
+        """Say that so much of one stage was others."""
+        self.seconds[whole] = round(self.seconds[whole] - sum(seconds.values()), 4)
+        for part, spent in seconds.items():
+            self.seconds[part] = round(self.seconds.get(part, 0.0) + spent, 4)
 
 
 def one_by_one(run: Run, measure: Measure) -> Finish:
@@ -87,7 +88,8 @@ def one_by_one(run: Run, measure: Measure) -> Finish:
         timed: Sequence[Point], recordings: Recordings,
     ) -> Finished:  # fmt: skip
         checked, started = run(op, candidate, points), time.perf_counter()
-        return checked, measure(op, timed, recordings), time.perf_counter() - started
+        measured = measure(op, timed, recordings)
+        return checked, measured, {"speed": time.perf_counter() - started}
 
     return finish
 
@@ -110,7 +112,7 @@ def evaluate(op: OpSpec, candidate: Candidate, lab: Lab, *, deep: bool = False) 
         with watch("correct"):
             points, timed_tapes = [*smoke, *lab.matrix(op, candidate)], tapes[len(smoke) :]
             checked, told, spent = lab.finish(op, candidate, points, timed, timed_tapes)
-        watch.part("correct", "speed", spent)
+        watch.parts("correct", spent)
         measured, notes = told
         if deep:
             with watch("deep"):

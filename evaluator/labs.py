@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from threading import BoundedSemaphore, Lock
+from time import perf_counter
 
 import torch
 import triton
@@ -210,9 +211,12 @@ def replayed_lab(
             return look(op, candidate, points, bench)
 
     def raced(op: OpSpec, points: Sequence[Point], takes: Sequence[Take], timed: int) -> Reply:
-        whole = graphs(op, [at for at, _ in points])
+        whole, asked = graphs(op, [at for at, _ in points]), perf_counter()
         with rooms.seats:
-            return replay(whole, takes, rooms.player, rooms.turns, Race(timed, device, pace))
+            waited = perf_counter() - asked
+            reply = replay(whole, takes, rooms.player, rooms.turns, Race(timed, device, pace))
+        spent = {**reply.seconds, "wait": reply.seconds.get("wait", 0.0) + waited}
+        return replace(reply, seconds=spent)
 
     def measure(op: OpSpec, points: Sequence[Point], recordings: Recordings) -> Timed:
         reply = raced(op, points, _takes(points, recordings), len(points))
@@ -222,9 +226,12 @@ def replayed_lab(
         op: OpSpec, candidate: Candidate, points: Sequence[Point],
         timed: Sequence[Point], recordings: Recordings,
     ) -> Finished:  # fmt: skip
+        began = perf_counter()
         takes = [*_takes(points, tapes(op, candidate, points)), *_takes(timed, recordings)]
+        recorded = perf_counter() - began
         reply = raced(op, [*points, *timed], takes, len(timed))
-        return reply.checked, (reply.measured, reply.notes), reply.timed_s
+        spent = {"record": recorded, **reply.seconds}
+        return reply.checked, (reply.measured, reply.notes), spent
 
     told = Record(
         "replayed", rooms.level, device=device.name,

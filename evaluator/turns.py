@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from time import perf_counter
 
 from evaluator.errors import HangError
 
@@ -29,6 +30,8 @@ class Turns:
     def __init__(self, folder: Path) -> None:
         # it is told to processes that work in other folders
         self.folder = folder.absolute()
+        #: Seconds that this process has waited for its turns so far.
+        self.waited = 0.0
 
     @contextmanager
     def shared(self) -> Iterator[None]:
@@ -50,30 +53,31 @@ class Turns:
         where one takes 0.2). That is work of the driver's on the host, and disturbs no measurement:
         `benchmarks/ties.py --beside`.
         """
-        with _locked(self.folder / "start.lock", fcntl.LOCK_EX):
+        with self._locked("start.lock", fcntl.LOCK_EX):
             yield
 
     @contextmanager
     def _turn(self, kind: int) -> Iterator[None]:
         with ExitStack() as held:
-            with _locked(self.folder / "gate.lock", fcntl.LOCK_EX):
-                held.enter_context(_locked(self.folder / "gpu.lock", kind))
+            with self._locked("gate.lock", fcntl.LOCK_EX):
+                held.enter_context(self._locked("gpu.lock", kind))
             try:
                 yield
             except HangError:
                 _FOR_GOOD.append(held.pop_all())
                 raise
 
-
-@contextmanager
-def _locked(path: Path, kind: int) -> Iterator[None]:
-    """A lock of one opening of a file: threads of a process wait for each other as processes do."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(opened, kind)
-        yield
-    finally:
-        # closing alone would not do where a process that was forked meanwhile has it open, too
-        fcntl.flock(opened, fcntl.LOCK_UN)
-        os.close(opened)
+    @contextmanager
+    def _locked(self, name: str, kind: int) -> Iterator[None]:
+        """A lock of one opening of a file: threads wait for each other as processes do."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        opened = os.open(self.folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            asked = perf_counter()
+            fcntl.flock(opened, kind)
+            self.waited += perf_counter() - asked
+            yield
+        finally:
+            # closing alone would not do where a process that was forked meanwhile has it open, too
+            fcntl.flock(opened, fcntl.LOCK_UN)
+            os.close(opened)

@@ -53,6 +53,25 @@ def test_contexts_are_made_one_at_a_time_whoever_has_a_turn(tmp_path: Path):
     assert most == [1]
 
 
+def test_what_was_waited_for_a_turn_is_counted(tmp_path: Path):
+    mine, others = Turns(tmp_path), Turns(tmp_path)
+    with others.shared(), mine.shared():
+        pass
+    assert mine.waited < 0.1
+    holding = threading.Event()
+
+    def hold() -> None:
+        with others.alone():
+            holding.set()
+            time.sleep(0.2)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(hold)
+        holding.wait()
+        with mine.shared():
+            assert mine.waited >= 0.1
+
+
 def test_a_measurement_that_waits_is_not_starved_by_checks(tmp_path: Path):
     turns, done = Turns(tmp_path), []
     stop = threading.Event()

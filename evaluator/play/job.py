@@ -53,9 +53,10 @@ def answered(raw: bytes, do: Callable[[Request, Progress], Reply]) -> bytes:
 
 
 def _do(request: Request, at: Progress) -> Reply:
-    turns = Turns(Path(request.turns))
+    turns, watch = Turns(Path(request.turns)), perf_counter()
     with turns.starting():
         device = gpu()
+    seconds = {"start": perf_counter() - watch - turns.waited}
     takes, players = request.takes(), Players(request.op, device)
     first = len(takes) - (request.race.timed if request.race else 0)
     found: list[tuple[Workload, Errors]] = []
@@ -65,11 +66,11 @@ def _do(request: Request, at: Progress) -> Reply:
         if errors is not None:
             found.append((take.at, errors))
     checked = tally(request.op, found)
-    if not request.race:
-        return Reply(checked=checked)
-    started = perf_counter()
-    raced = race(request.race, takes[first:], players, lambda number: at(first + number), turns)
-    return replace(raced, checked=checked, timed_s=perf_counter() - started)
+    reply, watch, waited = Reply(), perf_counter(), turns.waited
+    if request.race:
+        reply = race(request.race, takes[first:], players, lambda n: at(first + n), turns)
+        seconds["speed"] = perf_counter() - watch - (turns.waited - waited)
+    return replace(reply, checked=checked, seconds=seconds | {"wait": turns.waited})
 
 
 def gpu() -> torch.device:

@@ -79,13 +79,14 @@ class Request:
 class Reply:
     """What came of it, or what went wrong: whose fault, at which take (-1: at none).
 
-    `timed_s` is how long the timing took, waiting for turns included, in seconds.
+    `seconds` are those of its context, of its timing, and of its waiting for turns in either or
+    between them: "start", "speed", "wait".
     """
 
     checked: tuple[Checked, ...] = ()
     measured: tuple[Measurement, ...] = ()
     notes: tuple[str, ...] = ()
-    timed_s: float = 0.0
+    seconds: Mapping[str, float] = field(default_factory=dict)
     whose: Whose = "nobody"
     stage: Stage = "correct"
     reason: str = ""
