@@ -12,8 +12,8 @@ plan        a program keeps ROWS rows in registers from load to store, so that t
             STAGES deep); rows too long for registers are swept twice, first with a running mean
             and variance in each lane (Welford's); STREAM asks L2 to let go of y first, LOAD says
             how x, w and b come; what is known before a launch costs no instruction: no mask where
-            rows fill their blocks and ROWS divides M; rows that begin anywhere move by whole
-            vectors from the first boundary in each (LOAD 5)
+            rows fill their blocks and ROWS divides M; ROUNDS 1 takes both means in one, about the
+            first value; rows that begin anywhere move by vectors from a first boundary (LOAD 5)
 """
 
 import torch
@@ -39,11 +39,7 @@ OP = OpSpec(
         ),
         Workload({"M": 2, "N": 40000}, {"T": "float32"}),
         Workload({"M": 7, "N": 96}, {"T": "float16"}, options={"eps": 0.5}),
-        *grid(
-            "M N",
-            {"measure": [(8192, 4096), (16, 4096), (2047, 5001)]},
-            dtypes=("bfloat16",),
-        ),
+        *grid("M N", {"measure": [(8192, 4096), (16, 4096), (2047, 5001)]}, dtypes=("bfloat16",)),
     ),
 )
 
@@ -63,27 +59,41 @@ def no_row_outgrows_its_bound(
 
 
 @triton.jit
+def _both(x, y, more_x, more_y):
+    return x + more_x, y + more_y
+
+
+@triton.jit
 def _normalise(
-    x, w, b, N, eps, of_row, DTYPE: tl.constexpr, FULL: tl.constexpr, BLOCK: tl.constexpr
+    x, near, w, b, N, eps, of_row, DTYPE: tl.constexpr, FULL: tl.constexpr, BLOCK: tl.constexpr
 ):
     x = x.to(tl.float32)
-    total = tl.sum(x, axis=1, keep_dims=True)
-    # a row that fills its block is of a power of two: its means take no division
-    away = x - (total * (1.0 / BLOCK) if FULL else total / N)
-    if not FULL:
-        # lanes past the row held zeros, which are not zero once the mean is taken off
-        away = tl.where(of_row, away, 0.0)
-    squares = tl.sum(away * away, axis=1, keep_dims=True)
-    r = tl.rsqrt((squares * (1.0 / BLOCK) if FULL else squares / N) + eps)
-    return (away * r * w.to(tl.float32) + b.to(tl.float32)).to(DTYPE)
+    if near is None:
+        total = tl.sum(x, axis=1, keep_dims=True)
+        # a row that fills its block is of a power of two: its means take no division
+        away = x - (total * (1.0 / BLOCK) if FULL else total / N)
+        if not FULL:
+            # lanes past the row held zeros, which are not zero once the mean is taken off
+            away = tl.where(of_row, away, 0.0)
+        squares = tl.sum(away * away, axis=1, keep_dims=True)
+        variance = squares * (1.0 / BLOCK) if FULL else squares / N
+    else:
+        x -= near.to(tl.float32)
+        total, squares = tl.reduce((x, x * x), 1, _both, keep_dims=True)
+        mean = total * (1.0 / BLOCK)
+        away, variance = x - mean, squares * (1.0 / BLOCK) - mean * mean
+        # near was an outlier: of the difference too few bits are left
+        if tl.max(mean * mean - 16.0 * variance) > 0.0:
+            variance = tl.sum(away * away, axis=1, keep_dims=True) * (1.0 / BLOCK)
+    return (away * tl.rsqrt(variance + eps) * w.to(tl.float32) + b.to(tl.float32)).to(DTYPE)
 
 
 @triton.jit
 def _layer_norm_rows(
     x_ptr, w_ptr, b_ptr, y_ptr, M, N, x_stride, y_stride, eps,
-    FULL: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    STAGES: tl.constexpr, X_CACHE: tl.constexpr, X_HINT: tl.constexpr, W_HINT: tl.constexpr,
-    Y_HINT: tl.constexpr,
+    FULL: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, ROUNDS: tl.constexpr,
+    BLOCK: tl.constexpr, STAGES: tl.constexpr, X_CACHE: tl.constexpr, X_HINT: tl.constexpr,
+    W_HINT: tl.constexpr, Y_HINT: tl.constexpr,
 ):  # fmt: skip
     col = tl.arange(0, BLOCK)[None, :]
     dtype: tl.constexpr = y_ptr.dtype.element_ty
@@ -98,7 +108,8 @@ def _layer_norm_rows(
         x = tl.load(at, mask=inside, other=OUTSIDE, cache_modifier=X_CACHE, eviction_policy=X_HINT)
         w = tl.load(w_ptr + col, mask=of_row, other=OUTSIDE, eviction_policy=W_HINT)
         b = tl.load(b_ptr + col, mask=of_row, other=OUTSIDE, eviction_policy=W_HINT)
-        y = _normalise(x, w, b, N, eps, of_row, dtype, FULL, BLOCK)
+        near = tl.load(x_ptr + row * x_stride) if FULL and ROUNDS == 1 else None
+        y = _normalise(x, near, w, b, N, eps, of_row, dtype, FULL, BLOCK)
         tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=Y_HINT)
     else:
         w = tl.load(w_ptr + col, mask=of_row, other=OUTSIDE)
@@ -108,7 +119,7 @@ def _layer_norm_rows(
             row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
             inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
             x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=OUTSIDE)
-            y = _normalise(x, w, b, N, eps, of_row, dtype, FULL, BLOCK)
+            y = _normalise(x, None, w, b, N, eps, of_row, dtype, FULL, BLOCK)
             tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=Y_HINT)
 
 
@@ -159,8 +170,7 @@ def _layer_norm_long_row(
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     count = tl.zeros((BLOCK,), dtype=tl.float32)
-    mean = tl.zeros((BLOCK,), dtype=tl.float32)
-    squares = tl.zeros((BLOCK,), dtype=tl.float32)
+    mean, squares = count, count
     for start in range(0, N, BLOCK):
         col = start + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + row * x_stride + col, mask=col < N, other=0.0).to(tl.float32)
@@ -183,13 +193,8 @@ def _layer_norm_long_row(
 
 
 #: By LOAD: the cache modifier of x, the eviction policies of x and of w and b; 5 is as 0.
-_LOADS = (
-    ("", "", ""),
-    (".cg", "", ""),
-    ("", "evict_first", ""),
-    ("", "evict_last", ""),
-    ("", "", "evict_last"),
-)
+_LOADS = (("", "", ""), (".cg", "", ""), ("", "evict_first", ""), ("", "evict_last", ""),
+          ("", "", "evict_last"))  # fmt: skip
 
 
 def _programs(blocks: int, per_sm: int, device: torch.device, of: int = 1) -> int:
@@ -202,21 +207,19 @@ def _programs(blocks: int, per_sm: int, device: torch.device, of: int = 1) -> in
 
 def layer_norm(
     x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, *,
-    eps: float = 1e-5,
-    ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, STREAM: int, LOAD: int, num_warps: int,
+    eps: float = 1e-5, ROWS: int, PROGRAMS: int, STAGES: int, SWEEP: int, STREAM: int, LOAD: int,
+    ROUNDS: int, num_warps: int,
 ) -> torch.Tensor:  # fmt: skip
     """Normalise in registers, or with SWEEP > 0 in two sweeps of blocks of that many columns."""
     M, N = x.shape
-    x = x if x.stride(1) == 1 else x.contiguous()
-    w, b = w.contiguous(), b.contiguous()
+    x, w, b = x if x.stride(1) == 1 else x.contiguous(), w.contiguous(), b.contiguous()
     y = torch.empty((M, N), dtype=x.dtype, device=x.device)
     if M == 0:
         return y
     BLOCK = triton.next_power_of_2(N)
     if SWEEP > 0 or BLOCK > 32768:
         _layer_norm_long_row[(M,)](
-            x, w, b, y, N, x.stride(0), y.stride(0), eps,
-            BLOCK=SWEEP or 4096, num_warps=num_warps,
+            x, w, b, y, N, x.stride(0), y.stride(0), eps, BLOCK=SWEEP or 4096, num_warps=num_warps,
         )  # fmt: skip
         return y
     # a setting that was tuned at another size must fit here too: registers, then shared memory
@@ -235,10 +238,9 @@ def layer_norm(
         return y
     x_cache, x_hint, w_hint = _LOADS[LOAD % 5]
     _layer_norm_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
-        x, w, b, y, M, N, x.stride(0), y.stride(0), eps,
-        FULL=N == BLOCK, EVEN=M % ROWS == 0, ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES,
-        X_CACHE=x_cache, X_HINT=x_hint, W_HINT=w_hint,
-        Y_HINT="evict_first" if STREAM else "", num_warps=num_warps,
+        x, w, b, y, M, N, x.stride(0), y.stride(0), eps, num_warps=num_warps,
+        FULL=N == BLOCK, EVEN=M % ROWS == 0, ROWS=ROWS, ROUNDS=ROUNDS, BLOCK=BLOCK, STAGES=STAGES,
+        X_CACHE=x_cache, X_HINT=x_hint, W_HINT=w_hint, Y_HINT="evict_first" if STREAM else "",
     )  # fmt: skip
     return y
 
@@ -256,6 +258,7 @@ UNIT = Unit(
             "SWEEP": (0, 2048, 4096, 8192),
             "STREAM": (0, 1),
             "LOAD": (0, 1, 2, 3, 4, 5),
+            "ROUNDS": (2, 1),
             "num_warps": (4, 1, 2, 8, 16, 32),
         },
         # what was best for rms_norm on an H200: the same row, one sum and one vector more
@@ -275,19 +278,19 @@ UNIT = Unit(
         },
         constraints=(
             "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 8192 and STREAM + LOAD == 0)",
-            "SWEEP > 0 or N <= 32768",
             "(PROGRAMS > 0) == (STAGES > 1) and LOAD % 5 * PROGRAMS == 0",
-            "PROGRAMS == 0 or N >= 2048",
             # what fits in L2 may be wanted from there next
             "STREAM + LOAD % 5 == 0 or M * N * itemsize > 33554432",
             "LOAD < 5 or (ROWS == 1 and STREAM == 0 and N % (16 // itemsize) > 0)",
             "LOAD < 5 or (N > 512 and N <= 16384)",
             # a walking program keeps w and b as well
-            "PROGRAMS == 0 or (N <= 16384 and M > 132 * ROWS * PROGRAMS)",
+            "PROGRAMS == 0 or (N >= 2048 and N <= 16384 and M > 132 * ROWS * PROGRAMS)",
             "ROWS == 1 or (M >= 264 * ROWS and ROWS * pow2(N) <= 8192)",
-            # 8 to 32 values a thread: fewer waste threads, more spill
-            "SWEEP > 0 or num_warps == 1 or 256 * num_warps <= ROWS * pow2(N)",
-            "SWEEP > 0 or ROWS * pow2(N) <= 1024 * num_warps",
+            # half the steps, for a few instructions and, of float32, a bit or two
+            "ROUNDS == 2 or (SWEEP + PROGRAMS == 0 and M <= 528 and N == pow2(N) and itemsize < 4)",
+            # 8 to 32 values a thread: fewer waste threads, more spill; 4 where latency is all
+            "SWEEP > 0 or num_warps == 1 or 128 * (1 + (M > 132)) * num_warps <= ROWS * pow2(N)",
+            "SWEEP > 0 or (N <= 32768 and ROWS * pow2(N) <= 1024 * num_warps)",
             "SWEEP == 0 or (128 * num_warps <= SWEEP and SWEEP <= 1024 * num_warps)",
             # the rows in flight fit in an SM's shared memory, 227 KiB on Hopper
             "STAGES == 1 or PROGRAMS * (STAGES - 1) * ROWS * pow2(N) * itemsize <= 232448",
