@@ -10,11 +10,10 @@
 d_y, x, w  (M, N), (M, N), (N,), any row stride; d_x as x, d_w and d_b as w; eps as layer_norm's
 dtype      float32, float16, bfloat16; float32 inside, d_w and d_b summed so in a fixed order
 moves      reads d_y, x and w once, writes d_x, d_w and d_b once
-plan       PROGRAMS on each SM share the rows, loads STAGES deep (0 where none takes a second turn),
-           and keep their parts of d_w and d_b in registers; a second kernel adds the parts. Rows
-           too long for registers: one kernel for the row means (Welford's: a large mean costs no
-           precision), one that walks down blocks of SWEEP columns; no mask where rows fill their
-           blocks and ROWS divides M
+plan       PROGRAMS on each SM share the rows, loads STAGES deep, and keep their parts of d_w and
+           d_b in registers; a second kernel adds the parts. Rows too long for registers: a kernel
+           for the row means (Welford's: a large mean costs no precision), one that walks blocks of
+           SWEEP columns. Rows that begin anywhere move by whole vectors from a boundary in each
 """
 
 import torch
@@ -35,7 +34,7 @@ OP = OpSpec(
     workloads=(
         *grid(
             "M N",
-            {"check": [(1, 3), (3, 127), (37, 781), (5, 1536)]},
+            {"check": [(1, 3), (3, 127), (37, 781), (5, 1536), (19, 1037)]},
             dtypes=("float32", "float16", "bfloat16"),
         ),
         Workload({"M": 2, "N": 9000}, {"T": "float32"}),
@@ -56,81 +55,103 @@ def reference(
     return d_x.to(x.dtype), (d_y.float() * z).sum(0).to(w.dtype), d_y.float().sum(0).to(w.dtype)
 
 
-def no_gradient_moves_a_row(
-    d_y: torch.Tensor,
-    x: torch.Tensor,
-    w: torch.Tensor,
-    d_x: torch.Tensor,
-    d_w: torch.Tensor,
-    d_b: torch.Tensor,
-    **_: object,
-) -> bool:
+def no_gradient_moves_a_row(*tensors: torch.Tensor, **_: object) -> bool:
     """Adding a number to a whole row of x changes nothing, so each row of d_x sums to zero."""
-    total = d_x.double().sum(-1).abs()
-    return bool((total <= 2e-2 * d_x.double().abs().sum(-1) + 1e-2).all())
+    d_x = tensors[3].double()
+    return bool((d_x.sum(-1).abs() <= 2e-2 * d_x.abs().sum(-1) + 1e-2).all())
 
 
 @triton.jit
-def _means(a, b, N, FULL: tl.constexpr, BLOCK: tl.constexpr):
-    # both in one round of barriers; a row that fills its block is of a power of two: no division
-    one, other = tl.split(tl.sum(tl.join(a, b), axis=1, keep_dims=True))
-    return (one * (1.0 / BLOCK), other * (1.0 / BLOCK)) if FULL else (one / N, other / N)
+def _load(ptr, at, inside, OTHER: tl.constexpr = 0.0):
+    return tl.load(ptr + at, mask=inside, other=OTHER).to(tl.float32)
 
 
 @triton.jit
-def _gradients(
-    d_y_ptr, x_ptr, w, d_x_ptr, start, M, N, d_y_stride, x_stride, d_x_stride, eps,
-    FULL: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Store d_x of the rows from `start`; what they add to d_w and d_b."""
-    col = tl.arange(0, BLOCK)[None, :]
-    row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-    of_row = None if FULL else col < N
-    inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
-    # rows past M must add nothing
-    OUTSIDE: tl.constexpr = None if FULL and EVEN else 0.0
-    x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=OUTSIDE).to(tl.float32)
-    d_y = tl.load(d_y_ptr + row * d_y_stride + col, mask=inside, other=OUTSIDE).to(tl.float32)
-    g = d_y * w
-    m, level = _means(x, g, N, FULL, BLOCK)
-    away = x - m if FULL else tl.where(of_row, x - m, 0.0)
-    square, product = _means(away * away, g * away, N, FULL, BLOCK)
-    r = tl.rsqrt(square + eps)
+def _store(d_x_ptr, at, inside, away, d_y, g, r, level, inner):
+    """Store d_x; what the rows add to d_w and to d_b, beside it."""
     z = away * r
-    d_x = ((g - level - z * (product * r)) * r).to(d_x_ptr.dtype.element_ty)
-    tl.store(d_x_ptr + row * d_x_stride + col, d_x, mask=inside)
-    return tl.sum(d_y * z, axis=0, keep_dims=True), tl.sum(d_y, axis=0, keep_dims=True)
+    tl.store(d_x_ptr + at, (g - level - z * inner) * r, mask=inside)
+    return tl.join(d_y * z, d_y)
 
 
 @triton.jit
 def _layer_norm_backward_rows(
-    d_y_ptr, x_ptr, w_ptr, d_x_ptr, w_part_ptr, b_part_ptr, M, N,
-    d_y_stride, x_stride, d_x_stride, eps,
-    FULL: tl.constexpr, EVEN: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    d_y_ptr, x_ptr, w_ptr, d_x_ptr, part_ptr, M, N, d_y_stride, x_stride, eps, FULL: tl.constexpr,
+    EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     col = tl.arange(0, BLOCK)[None, :]
     of_row = None if FULL else col < N
-    w = tl.load(w_ptr + col, mask=of_row, other=None if FULL else 0.0).to(tl.float32)
-    if STAGES == 0:
-        w_part, b_part = _gradients(
-            d_y_ptr, x_ptr, w, d_x_ptr, tl.program_id(0) * ROWS, M, N,
-            d_y_stride, x_stride, d_x_stride, eps, FULL, EVEN, ROWS, BLOCK,
-        )  # fmt: skip
-    else:
-        w_part = tl.zeros((1, BLOCK), dtype=tl.float32)
-        b_part = tl.zeros((1, BLOCK), dtype=tl.float32)
-        step = tl.num_programs(0) * ROWS
-        for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
-            d_w, d_b = _gradients(
-                d_y_ptr, x_ptr, w, d_x_ptr, start, M, N,
-                d_y_stride, x_stride, d_x_stride, eps, FULL, EVEN, ROWS, BLOCK,
-            )  # fmt: skip
-            w_part += d_w
-            b_part += d_b
-    at = tl.program_id(0).to(tl.int64) * N + col
-    tl.store(w_part_ptr + at, w_part, mask=of_row)
-    tl.store(b_part_ptr + at, b_part, mask=of_row)
+    # rows past M must add nothing
+    OUTSIDE: tl.constexpr = None if FULL and EVEN else 0.0
+    w = _load(w_ptr, col, of_row, None if FULL else 0.0)
+    part, share, first = tl.zeros((1, BLOCK, 2), tl.float32), 1.0 / N, tl.program_id(0) * ROWS
+    # a loop of one turn is none to the compiler: w is then on its way with the rest
+    stop, step = (first + 1, 1) if STAGES == 0 else (M, tl.num_programs(0) * ROWS)
+    for start in tl.range(first, stop, step, num_stages=max(1, STAGES)):
+        row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
+        inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
+        x = _load(x_ptr, row * x_stride + col, inside, OUTSIDE)
+        d_y = _load(d_y_ptr, row * d_y_stride + col, inside, OUTSIDE)
+        g, at = d_y * w, row * N + col
+        m, level = tl.split(tl.sum(tl.join(x, g), axis=1, keep_dims=True) * share)
+        away = x - m if FULL else tl.where(of_row, x - m, 0.0)
+        square, product = tl.split(tl.sum(tl.join(away * away, g * away), axis=1, keep_dims=True))
+        r = tl.rsqrt(square * share + eps)
+        pair = _store(d_x_ptr, at, inside, away, d_y, g, r, level, product * share * r)
+        part += tl.sum(pair, axis=0, keep_dims=True)
+    at = (tl.program_id(0).to(tl.int64) * N + col)[:, :, None] * 2 + tl.arange(0, 2)
+    tl.store(part_ptr + at, part, mask=None if FULL else of_row[:, :, None])
+
+
+@triton.jit
+def _by_thread(x, LANES: tl.constexpr, VECTOR: tl.constexpr):
+    return tl.sum(tl.sum(tl.reshape(x, (x.shape[0] // LANES // VECTOR, LANES, VECTOR, 2)), 2), 0)
+
+
+@triton.jit
+def _means(pair, pair_end, share, LANES: tl.constexpr, VECTOR: tl.constexpr):
+    # a thread adds what it has of both parts, then both means take one round of barriers
+    pair = _by_thread(pair, LANES, VECTOR) + _by_thread(pair_end, LANES, 1)
+    return tl.split(tl.sum(pair, axis=0) * share)
+
+
+@triton.jit
+def _layer_norm_backward_skewed_rows(
+    d_y_ptr, x_ptr, w_ptr, d_x_ptr, part_ptr, M, N, eps, VECTOR: tl.constexpr,
+    BLOCK: tl.constexpr, ENDS: tl.constexpr, LANES: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    row, step, share = tl.program_id(0), tl.num_programs(0), 1.0 / N
+    first = tl.cast(row, tl.int64) * N
+    start = (first + VECTOR - 1) // VECTOR * VECTOR
+    # the same for all rows of a program: VECTOR divides the step between them
+    head, stride = (start - first).to(tl.int32), tl.cast(step // VECTOR * VECTOR, tl.int64) * N
+    body = tl.minimum(BLOCK // VECTOR, (N - head) // VECTOR) * VECTOR
+    lane, end = tl.arange(0, BLOCK), tl.arange(0, ENDS)
+    # what a row has before its first whole vector and after its last of BLOCK, by elements
+    end += tl.where(end < VECTOR, 0, body) - VECTOR
+    whole, part = lane < body, (end >= -head) & (end < N - head)
+    w, w_end = _load(w_ptr + head, lane, whole), _load(w_ptr + head, end, part)
+    pair, pair_end = tl.zeros((BLOCK, 2), tl.float32), tl.zeros((ENDS, 2), tl.float32)
+    d_y_end = tl.load(d_y_ptr + start + end, mask=part, other=0.0)
+    x_end, at = tl.load(x_ptr + start + end, mask=part, other=0.0), start
+    for each in tl.range(row, M, step, num_stages=max(1, STAGES)):
+        d_y, x = _load(d_y_ptr + at, lane, whole), _load(x_ptr + at, lane, whole)
+        # Triton loads nothing narrower than 4 bytes ahead of its use, nor of its conversion
+        after, more = at + stride, part & (each + step < M)
+        d_y_next = tl.load(d_y_ptr + after + end, mask=more, other=0.0)
+        x_next = tl.load(x_ptr + after + end, mask=more, other=0.0)
+        d_y_end, x_end = d_y_end.to(tl.float32), x_end.to(tl.float32)
+        g, g_end = d_y * w, d_y_end * w_end
+        m, level = _means(tl.join(x, g), tl.join(x_end, g_end), share, LANES, VECTOR)
+        x, x_end = tl.where(whole, x - m, 0.0), tl.where(part, x_end - m, 0.0)
+        moments, moments_end = tl.join(x * x, g * x), tl.join(x_end * x_end, g_end * x_end)
+        square, product = _means(moments, moments_end, share, LANES, VECTOR)
+        r = tl.rsqrt(square + eps)
+        pair += _store(d_x_ptr + at, lane, whole, x, d_y, g, r, level, product * r)
+        pair_end += _store(d_x_ptr + at, end, part, x_end, d_y_end, g_end, r, level, product * r)
+        d_y_end, x_end, at = d_y_next, x_next, after
+    tl.store(part_ptr + (start + lane)[:, None] * 2 + tl.arange(0, 2), pair, mask=whole[:, None])
+    tl.store(part_ptr + (start + end)[:, None] * 2 + tl.arange(0, 2), pair_end, mask=part[:, None])
 
 
 @triton.jit
@@ -138,25 +159,20 @@ def _row_means(
     d_y_ptr, x_ptr, w_ptr, means_ptr, M, N, d_y_stride, x_stride, eps, BLOCK: tl.constexpr
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
-    count = tl.zeros((BLOCK,), dtype=tl.float32)
-    x_mean = tl.zeros((BLOCK,), dtype=tl.float32)
-    g_mean = tl.zeros((BLOCK,), dtype=tl.float32)
-    squares = tl.zeros((BLOCK,), dtype=tl.float32)
-    products = tl.zeros((BLOCK,), dtype=tl.float32)
+    zeros = tl.zeros((BLOCK,), dtype=tl.float32)
+    count, x_mean, g_mean, squares, products = zeros, zeros, zeros, zeros, zeros
     for start in range(0, N, BLOCK):
         col = start + tl.arange(0, BLOCK)
         inside = col < N
-        x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0).to(tl.float32)
-        d_y = tl.load(d_y_ptr + row * d_y_stride + col, mask=inside, other=0.0).to(tl.float32)
-        g = d_y * tl.load(w_ptr + col, mask=inside, other=0.0).to(tl.float32)
+        x = _load(x_ptr + row * x_stride, col, inside)
+        g = _load(d_y_ptr + row * d_y_stride, col, inside) * _load(w_ptr, col, inside)
         away = tl.where(inside, x - x_mean, 0.0)
         count += tl.where(inside, 1.0, 0.0)
         x_mean += away / (start // BLOCK + 1)
         g_mean += tl.where(inside, g - g_mean, 0.0) / (start // BLOCK + 1)
         squares += away * (x - x_mean)
         products += away * (g - g_mean)
-    m = tl.sum(x_mean * count, axis=0) / N
-    level = tl.sum(g_mean * count, axis=0) / N
+    m, level = tl.sum(x_mean * count, axis=0) / N, tl.sum(g_mean * count, axis=0) / N
     squares += count * (x_mean - m) * (x_mean - m)
     products += count * (x_mean - m) * (g_mean - level)
     r = tl.rsqrt(tl.sum(squares, axis=0) / N + eps)
@@ -168,53 +184,32 @@ def _row_means(
 
 @triton.jit
 def _layer_norm_backward_columns(
-    d_y_ptr, x_ptr, w_ptr, means_ptr, d_x_ptr, w_part_ptr, b_part_ptr,
-    M, N, d_y_stride, x_stride, d_x_stride, BLOCK: tl.constexpr,
+    d_y_ptr, x_ptr, w_ptr, means_ptr, d_x_ptr, part_ptr, M, N, d_y_stride, x_stride,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     col = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = col < N
-    w = tl.load(w_ptr + col, mask=inside, other=0.0).to(tl.float32)
-    w_part = tl.zeros((BLOCK,), dtype=tl.float32)
-    b_part = tl.zeros((BLOCK,), dtype=tl.float32)
-    for index in range(tl.program_id(1), M, tl.num_programs(1)):
-        row = tl.cast(index, tl.int64)
+    w, part = _load(w_ptr, col, col < N), tl.zeros((BLOCK, 2), tl.float32)
+    for row in range(tl.program_id(1).to(tl.int64), M, tl.num_programs(1)):
         m, r = tl.load(means_ptr + row), tl.load(means_ptr + M + row)
         level, inner = tl.load(means_ptr + 2 * M + row), tl.load(means_ptr + 3 * M + row)
-        x = tl.load(x_ptr + row * x_stride + col, mask=inside, other=0.0).to(tl.float32)
-        d_y = tl.load(d_y_ptr + row * d_y_stride + col, mask=inside, other=0.0).to(tl.float32)
-        z = (x - m) * r
-        d_x = ((d_y * w - level - z * inner) * r).to(d_x_ptr.dtype.element_ty)
-        tl.store(d_x_ptr + row * d_x_stride + col, d_x, mask=inside)
-        w_part += d_y * z
-        b_part += d_y
-    at = tl.program_id(1).to(tl.int64) * N + col
-    tl.store(w_part_ptr + at, w_part, mask=inside)
-    tl.store(b_part_ptr + at, b_part, mask=inside)
+        away = _load(x_ptr + row * x_stride, col, col < N) - m
+        d_y = _load(d_y_ptr + row * d_y_stride, col, col < N)
+        part += _store(d_x_ptr, row * N + col, col < N, away, d_y, d_y * w, r, level, inner)
+    at = (tl.program_id(1).to(tl.int64) * N + col)[:, None] * 2 + tl.arange(0, 2)
+    tl.store(part_ptr + at, part, mask=(col < N)[:, None])
 
 
 @triton.jit
-def _add_parts(
-    part_ptr, d_w_ptr, d_b_ptr, PARTS, N, BLOCK_PARTS: tl.constexpr, BLOCK_N: tl.constexpr
-):  # fmt: skip
-    col = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    w_total = tl.zeros((BLOCK_PARTS, BLOCK_N), dtype=tl.float32)
-    b_total = tl.zeros((BLOCK_PARTS, BLOCK_N), dtype=tl.float32)
-    for start in range(0, PARTS, BLOCK_PARTS):
-        part = (start + tl.arange(0, BLOCK_PARTS)[:, None]).to(tl.int64)
-        inside = (part < PARTS) & (col < N)
-        w_total += tl.load(part_ptr + part * N + col, mask=inside, other=0.0)
-        b_total += tl.load(part_ptr + (part + PARTS) * N + col, mask=inside, other=0.0)
-    d_w = tl.sum(w_total, axis=0, keep_dims=True).to(d_w_ptr.dtype.element_ty)
-    d_b = tl.sum(b_total, axis=0, keep_dims=True).to(d_b_ptr.dtype.element_ty)
+def _add_parts(part_ptr, d_w_ptr, d_b_ptr, PARTS, N, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * 64 + tl.arange(0, 64)[None, :]
+    total = tl.zeros((BLOCK, 64), dtype=tl.float32)
+    for start in range(0, PARTS, BLOCK):
+        part = (start + tl.arange(0, BLOCK)[:, None]).to(tl.int64)
+        total += tl.load(part_ptr + part * 2 * N + at, (part < PARTS) & (at < 2 * N), other=0.0)
+    d_w, d_b = tl.split(tl.reshape(tl.sum(total, axis=0), (32, 2)))
+    col = tl.program_id(0) * 32 + tl.arange(0, 32)
     tl.store(d_w_ptr + col, d_w, mask=col < N)
     tl.store(d_b_ptr + col, d_b, mask=col < N)
-
-
-def _sms(device: torch.device) -> int:
-    """Multiprocessors; on a CPU, where Triton interprets, any number of programs will do."""
-    if device.type != "cuda":
-        return 2
-    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def layer_norm_backward(
@@ -224,40 +219,46 @@ def layer_norm_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """Differentiate rows in registers, or with SWEEP > 0 row means first, then columns."""
     M, N = x.shape
-    BLOCK = triton.next_power_of_2(N)
-    if BLOCK > 16384:
+    BLOCK, vector = triton.next_power_of_2(N), 16 // x.element_size()
+    d_y, x, w = (t if t.stride(-1) == 1 else t.contiguous() for t in (d_y, x, w))
+    strides = d_y.stride(0), x.stride(0)
+    # Triton sees whole vectors in rows that are a multiple of 16 apart, and in no others
+    skewed = N % 16 > 0 and 512 < N <= 8192 and set(strides) == {N}
+    if BLOCK > 16384 or (N % 16 > 0 and N > 2048 and not skewed):
         SWEEP = SWEEP or 1024
-    else:
-        # a setting that was tuned at another size must fit here too
-        ROWS = max(1, min(ROWS, 16384 // BLOCK))
-    d_y, x = (t if t.stride(1) == 1 else t.contiguous() for t in (d_y, x))
-    w = w.contiguous()
+    # a setting that was tuned at another size must fit here too
+    ROWS, of = (1, vector) if skewed else (max(1, min(ROWS, 16384 // BLOCK)), 1)
     d_x = torch.empty((M, N), dtype=x.dtype, device=x.device)
     d_w, d_b = torch.empty_like(w), torch.empty_like(w)
-    parts = min(triton.cdiv(M, ROWS), PROGRAMS * _sms(x.device))
-    part = torch.empty((2, parts, N), dtype=torch.float32, device=x.device)
-    strides = d_y.stride(0), x.stride(0), d_x.stride(0)
+    # on a CPU, where Triton interprets, any number of programs will do
+    SMS = torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 2
+    parts = min(triton.cdiv(M, ROWS), max(1, PROGRAMS * SMS // of) * of)
+    part = torch.empty((parts, N, 2), dtype=torch.float32, device=x.device)
     if M > 0 and SWEEP > 0:
         means = torch.empty((4, M), dtype=torch.float32, device=x.device)
-        _row_means[(M,)](
-            d_y, x, w, means, M, N, *strides[:2], eps, BLOCK=SWEEP, num_warps=num_warps,
-        )  # fmt: skip
+        _row_means[(M,)](d_y, x, w, means, M, N, *strides, eps, BLOCK=SWEEP, num_warps=num_warps)
         _layer_norm_backward_columns[(triton.cdiv(N, SWEEP), parts)](
-            d_y, x, w, means, d_x, part[0], part[1], M, N, *strides,
-            BLOCK=SWEEP, num_warps=num_warps,
+            d_y, x, w, means, d_x, part, M, N, *strides, BLOCK=SWEEP, num_warps=num_warps,
         )  # fmt: skip
     elif M > 0:
-        _layer_norm_backward_rows[(parts,)](
-            d_y, x, w, d_x, part[0], part[1], M, N, *strides, eps,
-            FULL=N == BLOCK, EVEN=M % ROWS == 0, ROWS=ROWS, BLOCK=BLOCK,
-            STAGES=min(STAGES, 1 + 81920 // (ROWS * BLOCK * x.element_size()))
-            if parts * ROWS < M else 0,
-            num_warps=max(num_warps, ROWS * BLOCK // 1024),
-        )  # fmt: skip
-    _add_parts[(triton.cdiv(N, 32),)](
-        part, d_w, d_b, parts, N,
-        BLOCK_PARTS=min(64, triton.next_power_of_2(max(1, parts))), BLOCK_N=32, num_warps=4,
-    )  # fmt: skip
+        # 5001 is 4096 by vectors and the rest by elements: 5120 lanes for 8192
+        ends = triton.next_power_of_2(N - BLOCK // 2 + vector)
+        block, ends = (BLOCK // 2, ends) if skewed and 4 * ends <= BLOCK else (BLOCK, 2 * vector)
+        num_warps = max(num_warps, ROWS * block // 1024)
+        STAGES = min(STAGES, 1 + 5120 * vector // (ROWS * block)) if parts * ROWS < M else 0
+        if skewed:
+            LANES = min(32 * num_warps, block // vector)
+            _layer_norm_backward_skewed_rows[(parts,)](
+                d_y, x, w, d_x, part, M, N, eps, VECTOR=vector, BLOCK=block, ENDS=max(ends, LANES),
+                LANES=LANES, STAGES=STAGES, num_warps=LANES // 32,
+            )  # fmt: skip
+        else:
+            _layer_norm_backward_rows[(parts,)](
+                d_y, x, w, d_x, part, M, N, *strides, eps, FULL=N == BLOCK, EVEN=M % ROWS == 0,
+                ROWS=ROWS, BLOCK=BLOCK, STAGES=STAGES, num_warps=num_warps,
+            )  # fmt: skip
+    BLOCK = min(64, triton.next_power_of_2(max(1, parts)))
+    _add_parts[(triton.cdiv(N, 32),)](part, d_w, d_b, parts, N, BLOCK=BLOCK, num_warps=4)
     return d_x, d_w, d_b
 
 
@@ -276,23 +277,22 @@ UNIT = Unit(
         },
         # what was best for rms_norm_backward on an H200
         rule={
-            "ROWS": "max(1, min(8, 8192 // pow2(N)))"
-            " if M > 2111 and N % 8 == 0 and N <= 8192 else 1",
-            "SWEEP": "0 if N <= 2048 or (N <= 8192 and N % 8 == 0) else 1024",
-            "STAGES": "min(3, 1 + 116224 // (8192 * itemsize))"
-            " if N <= 2048 or (N <= 8192 and N % 8 == 0) else 1",
-            "num_warps": "8 if N > 8192 or (N > 2048 and N % 8 > 0) else max(1, min(16,"
-            " (min(8 * pow2(N), 8192) if M > 2111 and N % 8 == 0 else pow2(N)) // 512))",
+            "ROWS": "max(1, min(8, 8192 // pow2(N))) if M > 2111 and N % 16 == 0 else 1",
+            "PROGRAMS": "4 if N % 16 > 0 and N <= 2048 else 1",
+            "SWEEP": "0 if N <= 8192 else 1024",
+            "STAGES": "3 if N <= 8192 else 1",
+            "num_warps": "8 if N > 8192 else max(1, min(16,"
+            " (min(8 * pow2(N), 8192) if M > 2111 and N % 16 == 0 else pow2(N)) // 512))",
         },
         constraints=(
             "SWEEP == 0 or (ROWS == 1 and STAGES == 1 and N > 2 * SWEEP)",
-            "SWEEP > 0 or (N <= 16384 and STAGES > 1)",
-            "ROWS == 1 or M >= 264 * ROWS",
+            "SWEEP > 0 or (N <= (8192 if N % 16 > 0 else 16384) and STAGES > 1)",
+            "PROGRAMS * num_warps <= 64",
+            "ROWS == 1 or (M >= 264 * ROWS and (N % 16 == 0 or N <= 512))",
             # 4 to 32 values of each tensor a thread: fewer waste threads, more spill
             "SWEEP > 0 or num_warps == 1 or 256 * num_warps <= ROWS * pow2(N)",
             "SWEEP > 0 or ROWS * pow2(N) <= 1024 * num_warps",
             "SWEEP == 0 or (128 * num_warps <= SWEEP and SWEEP <= 1024 * num_warps)",
-            "PROGRAMS * num_warps <= 64",
             # the rows of x and d_y in flight fit in an SM's shared memory, 227 KiB on Hopper
             "STAGES == 1 or PROGRAMS * (STAGES - 1) * ROWS * pow2(N) * 2 * itemsize <= 232448",
         ),
