@@ -100,7 +100,7 @@ def _layer_norm_backward_rows(
         pair = _store(d_x_ptr, at, inside, away, d_y, g, r, level, product * share * r)
         part += tl.sum(pair, axis=0, keep_dims=True)
     at = (tl.program_id(0).to(tl.int64) * N + col)[:, :, None] * 2 + tl.arange(0, 2)
-    tl.store(part_ptr + at, part, mask=None if FULL else of_row[:, :, None])
+    tl.store(part_ptr + at, part, mask=None if FULL else (col < N)[:, :, None])
 
 
 @triton.jit
