@@ -23,14 +23,18 @@ def tune(
     out_dir: Annotated[Path, typer.Option("--out", help="Where the tables go.")] = Path(
         "seeds/tuned"
     ),
+    only: Annotated[str, typer.Option(help="Only workloads whose name has this in it.")] = "",
     jobs: Annotated[int, typer.Option(help="Settings that are looked at side by side.")] = 0,
 ) -> None:
-    """Time every setting of a kernel shortly and the best at length; write a table for each op."""
+    """Time every setting of a kernel shortly and the best at length; write a table for each op.
+
+    With --only, a table's other rows stay, if they are of the same versions.
+    """
     import seeds
     from evaluator.cores import cores
     from kernel_library.unit import discover
     from worker.judging import open_judge
-    from worker.tuning import by_judge, tuned
+    from worker.tuning import at_some, by_judge, tuned
 
     units = {unit.op.name: unit for unit in discover(seeds)}
     unknown = sorted(set(ops or ()) - units.keys())
@@ -41,11 +45,11 @@ def tune(
         if judge.device is None:
             raise fail("no CUDA GPU is visible here, so there is nothing to tune for", USAGE)
         for name in ops or sorted(units):
-            looks, found = by_judge(units[name], judge, judge.device), []
-            for row in tuned(units[name], looks, jobs or cores()):
+            unit, found = at_some(units[name], only), list[Row]()
+            for row in tuned(unit, by_judge(unit, judge, judge.device), jobs or cores()):
                 err.print(f"{name} {row.at}: {_told(row)}", highlight=False, soft_wrap=True)
                 found.append(row)
-            _write(out_dir / f"{name}.json", judge.device, found)
+            _write(out_dir / f"{name}.json", judge.device, found, bool(only))
             rows += [(name, row) for row in found]
     out.print(_table(rows))
     err.print(f"wrote a table for each op to {out_dir}", highlight=False, soft_wrap=True)
@@ -60,8 +64,8 @@ def _told(row: Row) -> str:
     return "; ".join([f"{told}, {row.tried} settings tried", *why])
 
 
-def _write(path: Path, device: Device, rows: Sequence[Row]) -> None:
-    """Put this device's table in the file, beside those of others."""
+def _write(path: Path, device: Device, rows: Sequence[Row], some: bool) -> None:
+    """Put this device's table in the file, beside those of others; `some` rows beside the rest."""
     from worker.tuning import table
 
     provenance = {
@@ -71,7 +75,8 @@ def _write(path: Path, device: Device, rows: Sequence[Row]) -> None:
     }
     known = json.loads(path.read_text()) if path.exists() else {}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(known | table(device, rows, provenance), indent=1) + "\n")
+    made = table(device, rows, provenance, known.get(device.name) if some else None)
+    path.write_text(json.dumps(known | made, indent=1) + "\n")
 
 
 def _table(rows: Sequence[tuple[str, Row]]) -> Table:

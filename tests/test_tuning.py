@@ -18,7 +18,7 @@ from kernel_library.unit import Unit, space_names, tuned_table
 from kernel_library.verdict import Measurement
 from seeds import softmax
 from worker.judging import QUICK
-from worker.tuning import AT_LENGTH, by_judge, table, tuned
+from worker.tuning import AT_LENGTH, at_some, by_judge, table, tuned
 
 CEILINGS = Ceilings(4000.0, {}, 60.0, 1.0)
 DEVICE = Device("NVIDIA H200", Target(), 132, 60 << 20, CEILINGS, CEILINGS)
@@ -107,6 +107,24 @@ def test_a_table_is_read_as_it_was_written(tmp_path, monkeypatch):
         (512, {"BLOCK": 128}),
     ]
     assert replace(read[0], config=rows[0].config) == read[0]
+
+
+def test_rows_of_other_sizes_stay_if_they_are_of_the_same_versions():
+    def found(unit, us):
+        return list(tuned(unit, looking(lambda at, block, pace: us + block), 1))
+
+    made = {"date": "2026-11-29", "torch": "2.11.0"}
+    whole = json.loads(json.dumps(table(DEVICE, found(UNIT, 1.0), made)))["NVIDIA H200"]
+    some = found(at_some(UNIT, "N512"), 0.0)
+    assert [row.at.dims["N"] for row in some] == [512]
+
+    def sizes(known, provenance):
+        told = table(DEVICE, some, provenance, known)["NVIDIA H200"]
+        assert told["provenance"] == provenance
+        return [row["dims"]["N"] for row in told["rows"]]
+
+    assert sizes(whole, made | {"date": "2026-11-30"}) == [4096, 512]
+    assert sizes(whole, made | {"torch": "2.12.0"}) == sizes(None, made) == [512]
 
 
 def test_a_seed_that_is_not_there_is_the_askers_fault():

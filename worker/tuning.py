@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 from evaluator.errors import CandidateError, LabError, ProblemError
 from evaluator.evaluate import Lab, facts_of, fit_to_run
@@ -29,6 +31,9 @@ AT_LENGTH = Pace(seconds=0.4)
 CHUNK = 8
 
 Found = Measurement | str
+#: A device's table as it is kept: "provenance", and "rows".
+Known = dict[str, Any]
+_WORKLOAD = ("dims", "dtypes", "options")
 #: Times a kernel at one workload and each of some settings, at a pace: a measurement, or the reason
 #: for none.
 Looks = Callable[[Workload, Sequence[Config], Pace], Sequence[Found]]
@@ -140,9 +145,20 @@ def _why(error: CandidateError | LabError | ProblemError) -> str:
     return f"our fault: {error}"
 
 
-def table(device: Device, rows: Sequence[Row], provenance: Mapping[str, str]) -> dict[str, object]:
-    """A tuned table, as `kernel_library.unit.tuned_table` reads it."""
-    told = [
+def at_some(unit: Unit, part: str) -> Unit:
+    """The unit with those of its measured workloads alone whose name has this in it."""
+    chosen = [at for at in unit.op.workloads if at.role != "measure" or part in str(at)]
+    return replace(unit, op=replace(unit.op, workloads=tuple(chosen)))
+
+
+def table(
+    device: Device, rows: Sequence[Row], provenance: Mapping[str, str], known: Known | None = None
+) -> dict[str, Known]:
+    """A tuned table, as `kernel_library.unit.tuned_table` reads it.
+
+    The rows of a `known` table stay where there is no new one, if it is of the same versions.
+    """
+    told: list[dict[str, object]] = [
         {
             "dims": dict(row.at.dims), "dtypes": dict(row.at.dtypes),
             "config": dict(row.config), "options": dict(row.at.options),
@@ -150,4 +166,15 @@ def table(device: Device, rows: Sequence[Row], provenance: Mapping[str, str]) ->
         for row in rows
         if row.best
     ]  # fmt: skip
+    if known and _undated(known["provenance"]) == _undated(provenance):
+        told = [*(old for old in known["rows"] if not any(_same(old, new) for new in told)), *told]
     return {device.name: {"provenance": dict(provenance), "rows": told}}
+
+
+def _undated(provenance: Mapping[str, str]) -> dict[str, str]:
+    return {name: told for name, told in provenance.items() if name != "date"}
+
+
+def _same(old: Mapping[str, object], new: Mapping[str, object]) -> bool:
+    """Whether two rows are of one workload; the old one was read, so its tuples are lists."""
+    return all(old[name] == json.loads(json.dumps(new[name])) for name in _WORKLOAD)
