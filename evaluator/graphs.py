@@ -203,11 +203,13 @@ def run(
     *,
     widen: bool = False,
     device: torch.device | str | None = None,
+    after: Callable[[object], object] = lambda result: result,
 ) -> tuple[torch.Tensor, ...]:
     """The graph's outputs on these tensors, in the order of `graph.outputs`.
 
-    Runs on `device`, or where the first input lies. Inputs are never written to. A list argument
-    stands item by item in `args`. Raises `ProblemError` where torch refuses a call.
+    Runs on `device`, or where the first input lies; `after` may change what a call computed. Inputs
+    are never written to. A list argument stands item by item in `args`. Raises `ProblemError` where
+    torch refuses a call.
     """
     check(graph)
     if len(args) != len(graph.inputs):
@@ -222,7 +224,7 @@ def run(
     last_use = {name: i for i, node in enumerate(graph.nodes) for name in _refs(node)}
     with torch.no_grad():
         for i, node in enumerate(graph.nodes):
-            values[node.name] = call(node, values, where, widen)
+            values[node.name] = after(call(node, values, where, widen))
             for name in set(_refs(node)) - set(graph.outputs):
                 if last_use[name] == i:
                     del values[name]

@@ -9,10 +9,11 @@ from evaluator.inputs import Case, draw
 from evaluator.meaningful import FEW, noise
 from evaluator.picked import answers
 from kernel_library.spec import Tolerance, Workload
-from seeds import rms_norm_backward
+from seeds import layer_norm_backward, rms_norm_backward
 
 OP, K = rms_norm_backward.OP, Tolerance()
 OPTIONS = {"eps": 1e-6, "offset": 0.0, "cast": "llama"}
+LAYER = {"eps": 1e-5}
 
 
 def drawn(m: int, n: int, seed: int):
@@ -51,6 +52,26 @@ def test_a_right_answer_with_other_luck_is_excused_and_a_wrong_one_is_not():
         assert not noise((d_y * w, right[1]), graph, inputs, K)
         assert not noise((right[0], 1.01 * right[1]), graph, inputs, K)
     assert unlucky > 4
+
+
+def fused_layer_norm(d_y, x, w):
+    """The gradient over one value: all but the product that a compiler fuses is exact, and 0."""
+    r = torch.full_like(x, LAYER["eps"] ** -0.5)
+    left = d_y.double() * w.double() - (d_y * w).double()
+    return left.float() * r, torch.zeros_like(w), d_y.sum(0)
+
+
+@pytest.mark.parametrize(("dtype", "m"), [("float32", 5), ("float32", 16384), ("bfloat16", 61)])
+def test_where_torchs_own_is_exact_by_chance_alone_a_fused_product_is_excused(dtype, m):
+    at = Workload({"M": m, "N": 1}, {"T": dtype})
+    inputs = list(draw(layer_norm_backward.OP, at, Case(3), "cpu").values())
+    graph = trace(layer_norm_backward.reference, inputs, LAYER)
+    d_x, d_w, d_b = (t.to(inputs[0].dtype) for t in fused_layer_norm(*(t.float() for t in inputs)))
+    if dtype == "float32":
+        assert not is_passed((d_x, d_w, d_b), graph, inputs)
+        assert noise((d_x, d_w, d_b), graph, inputs, K)
+    for wrong in ((d_x + 1e-3, d_w, d_b), (d_x, d_w + 0.1, d_b), (d_x, d_w, 1.05 * d_b)):
+        assert not noise(wrong, graph, inputs, K)
 
 
 @pytest.mark.parametrize(("m", "n"), [(3, 40), (1, FEW)])
