@@ -97,7 +97,8 @@ def open_rooms(turns: Path | None = None) -> Iterator[Rooms]:
         folder = turns or Path(stack.enter_context(TemporaryDirectory(prefix="kernelwright-")))
         recorder = stack.enter_context(Zygote())
         interpreter = stack.enter_context(Zygote(INTERPRETER, {"TRITON_INTERPRET": "1"}))
-        quiet = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+        # one queue a context, for nothing here runs beside itself: 408 contexts a minute for 270
+        quiet = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
         player = stack.enter_context(Zygote(PLAYER, quiet, confined=False))
         yield Rooms(
             recorder, interpreter, player, recorder.level, Turns(folder), recorder.walls
