@@ -147,10 +147,13 @@ def _cross_entropy_backward_block(
             up /= tl.load(count_ptr)
     slope = 1.0
     if CAPPED:
-        # tanh(t) = 2 sigmoid(2 t) - 1, and 1 - tanh(t)^2 = 4 s (1 - s) with s = sigmoid(2 t)
-        s = 1.0 / (1.0 + _exp(z * (-2.0 / softcap)))
-        z = softcap * (2.0 * s - 1.0)
-        slope = 4.0 * s * (1.0 - s)
+        # tanh(t) = 2 s - 1 and 1 - tanh(t)^2 = 4 s (1 - s), with s = sigmoid(2 t); of |t|, for then
+        # 1 - s = s exp(-2 t) takes no difference, and nothing overflows
+        e = _exp(tl.abs(z) * (-2.0 / softcap))
+        s = 1.0 / (1.0 + e)
+        capped = softcap * (2.0 * s - 1.0)
+        z = tl.where(z < 0.0, -capped, capped)
+        slope = 4.0 * s * s * e
     # what is the same for a row is multiplied once, and a label is one of V columns: 32 bits
     away, share = up * (1.0 - smoothing), up * smoothing / V
     g = _exp(z - lse) * (up * (1.0 + 2.0 * z_loss * lse)) - share
