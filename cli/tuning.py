@@ -45,7 +45,7 @@ def tune(
         if judge.device is None:
             raise fail("no CUDA GPU is visible here, so there is nothing to tune for", USAGE)
         for name in ops or sorted(units):
-            unit, found = at_some(units[name], only), list[Row]()
+            unit, found = at_some(units[name], only), []
             for row in tuned(unit, by_judge(unit, judge, judge.device), jobs or cores()):
                 err.print(f"{name} {row.at}: {_told(row)}", highlight=False, soft_wrap=True)
                 found.append(row)

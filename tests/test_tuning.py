@@ -2,7 +2,9 @@
 
 import json
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -130,6 +132,22 @@ def test_rows_of_other_sizes_stay_if_they_are_of_the_same_versions():
 def test_a_seed_that_is_not_there_is_the_askers_fault():
     ended = CliRunner().invoke(app, ["tune", "soft"])
     assert ended.exit_code == 2 and "no seed 'soft'" in " ".join(ended.output.split())
+
+
+def test_some_sizes_are_tuned_beside_the_rest_of_a_table(tmp_path, monkeypatch):
+    def by_judge(unit, judge, device):
+        return looking(lambda at, block, pace: float(block))
+
+    monkeypatch.setattr("worker.tuning.by_judge", by_judge)
+    monkeypatch.setattr(
+        "worker.judging.open_judge", lambda _: nullcontext(SimpleNamespace(device=DEVICE))
+    )
+    written = tmp_path / "adamw.json"
+    for only in ("", "n1+"):
+        ended = CliRunner().invoke(app, ["tune", "adamw", "--out", str(tmp_path), "--only", only])
+        assert ended.exit_code == 0, ended.output
+        assert len(json.loads(written.read_text())["NVIDIA H200"]["rows"]) == 3
+    assert "n1+5001" in ended.output and "n4096" not in ended.output
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
