@@ -74,6 +74,17 @@ def test_where_torchs_own_is_exact_by_chance_alone_a_fused_product_is_excused(dt
         assert not noise(wrong, graph, inputs, K)
 
 
+def test_no_row_is_excused_for_what_may_be_rounding_in_another():
+    graph, inputs = drawn(6, 1, 5)
+    # the first row a million times larger, and so its rounding, too
+    inputs[0] = inputs[0] * torch.tensor([[1e6], *[[1.0]] * 5])
+    d_x, d_w = fused(*inputs)
+    assert noise((d_x, d_w), graph, inputs, K) or is_passed((d_x, d_w), graph, inputs)
+    off = torch.zeros_like(d_x)
+    off[1:] = 1e3 * d_x[1:].abs().amax() + 1e-3
+    assert not noise((d_x + off, d_w), graph, inputs, K)
+
+
 @pytest.mark.parametrize(("m", "n"), [(3, 40), (1, FEW)])
 def test_nothing_is_excused_where_torch_keeps_its_bounds_or_luck_cannot_be(m, n):
     graph, inputs = drawn(m, n, 7)
