@@ -108,8 +108,9 @@ def shown(op: OpSpec, at: Workload) -> Workload | None:
 
 
 def describe(op: OpSpec, at: Workload, case: Case) -> str:
-    """The class of a case, for a reason: layout and values, and that a size is hidden."""
-    words = [] if is_public(op, at) else ["at a hidden size"]
+    """The class of a case, for a reason: layout and values, and a hidden workload's dtypes."""
+    dtypes = " and ".join(dict.fromkeys(at.dtypes.values()))
+    words = [] if is_public(op, at) else [f"at a hidden size in {dtypes}".removesuffix(" in ")]
     if case.layout == "wide":
         words.append("with an input that spans more than 2^31 elements by its strides")
     elif case.layout != "contiguous":

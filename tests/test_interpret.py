@@ -269,7 +269,7 @@ def test_a_hidden_size_is_not_told():
     hidden = Workload({"M": 7, "N": 61}, {"T": "float32"})
     source = SOFTMAX.replace("    M, N = x.shape\n", "    M, N = x.shape\n    assert N == 40, N\n")
     found = rejected(source, [*SMOKE, (hidden, Case(1))])
-    assert found.reason == "line 21: raises AssertionError at a hidden size"
+    assert found.reason == "line 21: raises AssertionError at a hidden size in float32"
     assert found.at is None
 
 

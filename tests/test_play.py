@@ -237,7 +237,7 @@ def test_a_fault_at_a_hidden_size_names_its_class_alone():
     reply = Reply(whose="candidate", reason="output 'y' is off", take=1)
     with pytest.raises(CandidateError) as caught:
         replay(plain_op(), takes, answering(reply), NO_TURNS)
-    assert caught.value.reason == "output 'y' is off at a hidden size with large values"
+    assert caught.value.reason == "output 'y' is off at a hidden size in float32 with large values"
     assert caught.value.at is None
     with pytest.raises(CandidateError) as caught:
         replay(plain_op(), takes, answering(replace(reply, take=0)), NO_TURNS)
