@@ -53,9 +53,7 @@ def measured(unit: Unit, part: str) -> list[Workload]:
 def once(unit: Unit, at: Workload) -> None:
     """Call the kernel as a user would, compiled ahead, inside of the profiler's range."""
     device = torch.device("cuda", 0)
-    tuned = unit.candidate(device=torch.cuda.get_device_name(device)).tuned
-    sizes = str(at.dims) + str(at.dtypes)
-    config = next(row.config for row in tuned if str(row.dims) + str(row.dtypes) == sizes)
+    config = unit.candidate(device=torch.cuda.get_device_name(device)).config_at(at)
     inputs = draw(unit.op, at, Case(0), device).values()
     for profiled in (False, True):
         if profiled:

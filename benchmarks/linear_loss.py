@@ -2,11 +2,11 @@
 
     python benchmarks/linear_loss.py [--rows 4096] [--vocabulary 128256] [--hidden 4096]
 
-Races the seed at its setting for this device, as a user calls it, against the three matrix products
-that the forward and the backward pass cannot do without, by the library that torch calls, and
-against torch's own linear layer and cross-entropy under autograd. In the judge's clock; then runs
-each once more alone, for the most memory that it had at a time, beyond its inputs. Prints a table
-last, with the machine and the versions.
+The seed at its setting for this device, as a user calls it; the three matrix products that the
+forward and the backward pass cannot do without, by the library that torch calls; torch's own linear
+layer and cross-entropy under autograd. Runs each alone, for the most memory that it has at a time
+beyond its inputs, then races them in the judge's clock. Prints a table last, with the machine and
+the versions.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ from worker.settings import Settings
 
 def seed(at: Workload, device: str) -> Callable[..., object]:
     """The library's kernel, at its setting for this device."""
-    sizes = str(at.dims) + str(at.dtypes)
-    tuned = UNIT.candidate(device=device).tuned
-    config = next(row.config for row in tuned if str(row.dims) + str(row.dtypes) == sizes)
+    config = UNIT.candidate(device=device).config_at(at)
     return partial(UNIT.kernel, **OP.option_values(at), **config)
 
 
