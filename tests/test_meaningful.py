@@ -1,14 +1,17 @@
 """Where torch's own answer is rounding and nothing else, nobody is held to its luck."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from evaluator.compare import Mismatch, compare
 from evaluator.graphs import trace
 from evaluator.inputs import Case, draw
-from evaluator.meaningful import FEW, noise
+from evaluator.meaningful import FEW, holds, noise
 from evaluator.picked import answers
 from kernel_library.spec import Tolerance, Workload
+from seeds import fused_linear_cross_entropy as linear
 from seeds import layer_norm_backward, rms_norm_backward
 
 OP, K = rms_norm_backward.OP, Tolerance()
@@ -42,16 +45,20 @@ def is_passed(got, graph, inputs) -> bool:
 
 def test_a_right_answer_with_other_luck_is_excused_and_a_wrong_one_is_not():
     unlucky = 0
-    for seed in range(40):
+    for seed in range(16):
         graph, inputs = drawn(3, 1, seed)
         right = fused(*inputs)
         if not is_passed(right, graph, inputs):
             unlucky += 1
-            assert noise(right, graph, inputs, K)
+            assert excused(right, graph, inputs)
         d_y, _, w = inputs
-        assert not noise((d_y * w, right[1]), graph, inputs, K)
-        assert not noise((right[0], 1.01 * right[1]), graph, inputs, K)
-    assert unlucky > 4
+        assert not excused((d_y * w, right[1]), graph, inputs)
+        assert not excused((right[0], 1.01 * right[1]), graph, inputs)
+    assert unlucky > 1
+
+
+def excused(got, graph, inputs) -> bool:
+    return noise(got, answers(graph, inputs), graph, inputs, K)
 
 
 def fused_layer_norm(d_y, x, w):
@@ -69,9 +76,9 @@ def test_where_torchs_own_is_exact_by_chance_alone_a_fused_product_is_excused(dt
     d_x, d_w, d_b = (t.to(inputs[0].dtype) for t in fused_layer_norm(*(t.float() for t in inputs)))
     if dtype == "float32":
         assert not is_passed((d_x, d_w, d_b), graph, inputs)
-        assert noise((d_x, d_w, d_b), graph, inputs, K)
+        assert excused((d_x, d_w, d_b), graph, inputs)
     for wrong in ((d_x + 1e-3, d_w, d_b), (d_x, d_w + 0.1, d_b), (d_x, d_w, 1.05 * d_b)):
-        assert not noise(wrong, graph, inputs, K)
+        assert not excused(wrong, graph, inputs)
 
 
 def test_no_row_is_excused_for_what_may_be_rounding_in_another():
@@ -79,16 +86,68 @@ def test_no_row_is_excused_for_what_may_be_rounding_in_another():
     # the first row a million times larger, and so its rounding, too
     inputs[0] = inputs[0] * torch.tensor([[1e6], *[[1.0]] * 5])
     d_x, d_w = fused(*inputs)
-    assert noise((d_x, d_w), graph, inputs, K) or is_passed((d_x, d_w), graph, inputs)
+    assert excused((d_x, d_w), graph, inputs) or is_passed((d_x, d_w), graph, inputs)
     off = torch.zeros_like(d_x)
     off[1:] = 1e3 * d_x[1:].abs().amax() + 1e-3
-    assert not noise((d_x + off, d_w), graph, inputs, K)
+    assert not excused((d_x + off, d_w), graph, inputs)
 
 
-@pytest.mark.parametrize(("m", "n"), [(3, 40), (1, FEW)])
+@pytest.mark.parametrize(("m", "n"), [(3, 40), (1, FEW // 2)])
 def test_nothing_is_excused_where_torch_keeps_its_bounds_or_luck_cannot_be(m, n):
     graph, inputs = drawn(m, n, 7)
     d_x, d_w = fused(*inputs)
     assert is_passed((d_x, d_w), graph, inputs)
     for wrong in ((1.0001 * d_x, d_w), (d_x, d_w[:1]), (d_x[:1], d_w), (d_x * torch.nan, d_w)):
-        assert not noise(wrong, graph, inputs, K)
+        assert not excused(wrong, graph, inputs)
+
+
+def smoothed(seed: int):
+    """A linear layer's loss over one row, smoothed: where p is near a / V, a row of d_w cancels."""
+    options = {name: option.default for name, option in linear.OP.options.items()}
+    options |= {"label_smoothing": 0.1, "reduction": "sum"}
+    at = Workload({"M": 1, "V": 1040, "H": 512}, {"T": "bfloat16"}, options=options)
+    inputs = list(draw(linear.OP, at, Case(seed), "cpu").values())
+    inputs[3][:] = 7
+    return trace(linear.reference, inputs, options), inputs
+
+
+def stored(x, w, d_loss, target):
+    """The answer with logits in full, and exp of them rounded: torch rounds the logits."""
+    z = x.float() @ w.float().T
+    e = torch.exp(z - z.amax(-1, keepdim=True))
+    g = e.to(x.dtype).float() / e.sum(-1, keepdim=True) - 0.1 / w.shape[0]
+    g[0, target] -= 0.9
+    g = (d_loss * g).to(x.dtype)
+    hot = torch.zeros_like(z)
+    hot[0, target] = 1.0
+    loss = torch.logsumexp(z, -1) - (0.9 * z * hot).sum(-1) - 0.1 * z.mean(-1)
+    return loss, (g.float() @ w.float()).to(x.dtype), (g.T.float() @ x.float()).to(x.dtype)
+
+
+@pytest.mark.parametrize("seed", [75, 147, 206])
+def test_luck_in_a_dtype_that_rounds_on_the_way_is_excused(seed):
+    # 13 of the first 300 seeds have a row so near to nothing, and torch more than 3 times as lucky
+    graph, inputs = smoothed(seed)
+    loss, d_x, d_w = right = stored(*inputs)
+    assert not is_passed(right, graph, inputs)
+    assert excused(right, graph, inputs)
+    for wrong in ((loss, 1.1 * d_x, d_w), (loss, d_x, d_w + 1e-3), (1.01 * loss, d_x, d_w)):
+        assert not excused(wrong, graph, inputs)
+
+
+def test_only_a_hidden_case_that_torch_itself_fails_holds_nobody():
+    # one row stands for all of w, so that d_x is a sum of probabilities, less 1, times that row
+    options = {name: option.default for name, option in linear.OP.options.items()}
+    at = Workload({"M": 3, "V": 70, "H": 64}, {"T": "bfloat16"}, options=options)
+    plain, same = Case(1), Case(1, "expanded", on=1)
+    wanted = {}
+    for case in (plain, same):
+        inputs = list(draw(linear.OP, at, case, "cpu").values())
+        wanted[case] = answers(trace(linear.reference, inputs, options), inputs)
+    assert holds(linear.OP, (at, plain), wanted[plain])
+    assert not holds(linear.OP, (at, same), wanted[same])
+    # a public case with plain values holds whatever torch says there
+    assert not holds(linear.OP, (at, plain), wanted[same])
+    public = replace(linear.OP, workloads=(at,))
+    assert holds(public, (at, plain), wanted[same])
+    assert not holds(public, (at, same), wanted[same])

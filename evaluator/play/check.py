@@ -12,12 +12,11 @@ from evaluator.compare import OFF, Errors, Mismatch, compare
 from evaluator.errors import CandidateError
 from evaluator.inputs import Case, draw, flat, size_of
 from evaluator.interpret.judge import labels
-from evaluator.meaningful import meaningful, noise
+from evaluator.meaningful import holds, noise
 from evaluator.picked import Answers, answers
 from evaluator.play.baselines import graph_at
 from evaluator.play.player import Player, finish
 from evaluator.play.wire import Take
-from evaluator.values import INFINITE
 from kernel_library.spec import OpSpec, Workload
 
 Outputs = tuple[torch.Tensor, ...]
@@ -44,8 +43,8 @@ class Players:
 
 
 def check(take: Take, player: Player, turn: Turn = nullcontext) -> Errors | None:
-    """The errors of one take's answer; None where bent values leave no answer to compare with, or
-    where torch's own is but rounding.
+    """The errors of one take's answer; None where nobody can say what is right
+    (`evaluator.meaningful`).
 
     Holds a `turn` at the GPU while that works: for small takes, as long as the candidate runs.
     Raises `CandidateError` if the answer is wrong in any way.
@@ -69,17 +68,15 @@ def _check(take: Take, player: Player, where: torch.device, turn: Turn) -> Error
     got = play_once(take, player, where, turn)
     if case.repeat:
         _same_again(got, play_once(_other_poison(take), player, where, turn))
-    op, wanted = player.op, wanted_at(player.op, take.at, case, where)
-    bent = case.values != "recipe"
-    if bent and not meaningful(wanted, op.tolerance, case.values in INFINITE):
-        return None
+    op, at = player.op, take.at
+    wanted = wanted_at(op, at, case, where)
     try:
         return judged(op, take, got, wanted)
     except CandidateError as wrong:
-        if OFF not in wrong.reason:
-            raise
-        inputs = flat(draw(op, take.at, case, where))
-        if noise(got, graph_at(op, take.at), inputs, op.tolerance):
+        if not holds(op, (at, case), wanted):
+            return None
+        inputs = flat(draw(op, at, case, where))
+        if OFF in wrong.reason and noise(got, wanted, graph_at(op, at), inputs, op.tolerance):
             return None
         raise
 
