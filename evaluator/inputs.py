@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from math import prod
 from typing import Literal, get_args
 
@@ -143,9 +144,10 @@ def _draw_each(
     tensor, can = op.inputs[name], bendable(op, at)
     dtype: torch.dtype = getattr(torch, op.dtype(tensor, at))
     bent = bool(can) and can[case.on % len(can)] == name
-    first = list(op.inputs).index(name) << 16
     for i, spot in enumerate(where):
-        random = torch.Generator(device).manual_seed((case.seed << 24) + first + i & (1 << 63) - 1)
+        random = torch.Generator(device).manual_seed(
+            _mixed(case.seed, list(op.inputs).index(name), i)
+        )
         kept = tuple(
             1 if s == 0 and n > 1 else n for n, s in zip(spot.shape, spot.stride, strict=True)
         )
@@ -153,6 +155,11 @@ def _draw_each(
         if bent:
             values = bend(values, case.values, dtype, random)
         yield _lay(values.to(dtype), spot)
+
+
+def _mixed(*numbers: int) -> int:
+    """A seed that depends on all bits of all numbers: a host's generator takes 32 bits of one."""
+    return int.from_bytes(blake2b(repr(numbers).encode(), digest_size=8).digest(), "big")
 
 
 def _lay(values: torch.Tensor, spot: Place) -> torch.Tensor:

@@ -124,9 +124,9 @@ def stored(x, w, d_loss, target):
     return loss, (g.float() @ w.float()).to(x.dtype), (g.T.float() @ x.float()).to(x.dtype)
 
 
-@pytest.mark.parametrize("seed", [75, 147, 206])
+@pytest.mark.parametrize("seed", [19, 64, 255])
 def test_luck_in_a_dtype_that_rounds_on_the_way_is_excused(seed):
-    # 13 of the first 300 seeds have a row so near to nothing, and torch more than 3 times as lucky
+    # 12 of the first 300 seeds have a row so near to nothing, and torch more than 3 times as lucky
     graph, inputs = smoothed(seed)
     loss, d_x, d_w = right = stored(*inputs)
     assert not is_passed(right, graph, inputs)
