@@ -154,10 +154,11 @@ def _cross_entropy_backward_block(
         capped = softcap * (2.0 * s - 1.0)
         z = tl.where(z < 0.0, -capped, capped)
         slope = 4.0 * s * s * e
-    # what is the same for a row is multiplied once, and a label is one of V columns: 32 bits
-    away, share = up * (1.0 - smoothing), up * smoothing / V
-    g = _exp(z - lse) * (up * (1.0 + 2.0 * z_loss * lse)) - share
-    g = (g - tl.where(col == target.to(tl.int32), away, 0.0)) * slope
+    # a label is one of V columns: 32 bits
+    hot = tl.where(col == target.to(tl.int32), 1.0 - smoothing, 0.0)
+    g = _exp(z - lse) * (1.0 + 2.0 * z_loss * lse) - smoothing / V - hot
+    # last, as torch does: of an infinite one, a difference of products would be NaN
+    g = g * slope * up
     d_logits = tl.where(counts, g, 0.0).to(d_logits_ptr.dtype.element_ty)
     tl.store(d_logits_ptr + row * V + col, d_logits, mask=col < V, eviction_policy=OUT_HINT)
 

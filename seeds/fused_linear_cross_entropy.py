@@ -104,7 +104,7 @@ def _capped(raw, softcap):
 def _logits(
     x_ptr, w_ptr, e_ptr, peak_ptr, total_ptr, sum_ptr, rounded_ptr,
     M, V, H, x_stride, w_stride, e_stride, softcap,
-    CAPPED: tl.constexpr, SMOOTH: tl.constexpr, PRECISION: tl.constexpr,
+    CAPPED: tl.constexpr, SMOOTH: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     x_tiles = tl.make_tensor_descriptor(x_ptr, [M, H], [x_stride, 1], [BLOCK_M, BLOCK_K])
@@ -112,12 +112,22 @@ def _logits(
     e_tiles = tl.make_tensor_descriptor(e_ptr, [M, V], [e_stride, 1], [BLOCK_M, BLOCK_N])
     high, wide = tl.cdiv(M, BLOCK_M), tl.cdiv(V, BLOCK_N)
     SCALE: tl.constexpr = 16384.0 if e_ptr.dtype.element_ty == tl.float16 else 1.0
+    EXACT: tl.constexpr = x_ptr.dtype.element_ty == tl.float32
     # down the rows first: a chunk of x stays in L2, and w is read once
-    for index in tl.range(tl.program_id(0), high * wide, tl.num_programs(0), flatten=True):
+    for index in tl.range(tl.program_id(0), high * wide, tl.num_programs(0), flatten=not EXACT):
         m, n, tile = (index % high) * BLOCK_M, index // high * BLOCK_N, index // high
         z = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        for k in range(0, H, BLOCK_K):
-            z = tl.dot(x_tiles.load([m, k]), w_tiles.load([n, k]).T, z, input_precision=PRECISION)
+        if EXACT:
+            # in two steps: in one, the rounding of thousands of sums is more than 3 times cuBLAS's
+            for start in range(0, H, 8 * BLOCK_K):
+                part = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+                for k in range(start, tl.minimum(start + 8 * BLOCK_K, H), BLOCK_K):
+                    x, w = x_tiles.load([m, k]), w_tiles.load([n, k]).T
+                    part = tl.dot(x, w, part, input_precision="ieee")
+                z += part
+        else:
+            for k in range(0, H, BLOCK_K):
+                z = tl.dot(x_tiles.load([m, k]), w_tiles.load([n, k]).T, z)
         row, col = m + tl.arange(0, BLOCK_M), n + tl.arange(0, BLOCK_N)
         at, known, raw = row * wide + tile, (col < V)[None, :], z.to(e_ptr.dtype.element_ty)
         if CAPPED:
@@ -141,14 +151,20 @@ def _logits(
 
 
 @triton.jit
-def _product(x_ptr, w_ptr, known, H):
-    # one logit again, and how far it may be off: to pick it out of all takes 70 registers a thread
+def _label(x_ptr, w_ptr, top_ptr, known, H, softcap, CAPPED: tl.constexpr):
+    # the label's logit again: to pick it out of all takes 70 registers a thread
     products = tl.zeros((1024,), dtype=tl.float32)
     for start in range(0, H, 1024):
         k = start + tl.arange(0, 1024)
         x = tl.load(x_ptr + k, mask=known & (k < H), other=0.0).to(tl.float32)
         products += x * tl.load(w_ptr + k, mask=known & (k < H), other=0.0).to(tl.float32)
-    return tl.sum(products, axis=0), 1e-6 * tl.sum(tl.abs(products), axis=0)
+    z, off = tl.sum(products, axis=0), 1e-6 * tl.sum(tl.abs(products), axis=0)
+    low, high = z - off, z + off
+    if CAPPED:
+        z, low, high = _capped(z, softcap), _capped(low, softcap), _capped(high, softcap)
+    # where it may well be the largest of its tile it is: no loss is just above 0
+    top = tl.load(top_ptr, mask=known, other=0.0)
+    return tl.where((low <= top) & (top <= high), top, z)
 
 
 @triton.jit
@@ -169,12 +185,8 @@ def _row(
     counts = (target != IGNORED) & (target >= 0)
     if share == 0:
         known = counts & (target < V)
-        z, off = _product(x_ptr + row * x_stride, w_ptr + target * w_stride, known, H)
-        if CAPPED:
-            z = _capped(z, softcap)
-        # where the label may well be the largest of its tile it is: no loss is just above 0
-        top = tl.load(peak_ptr + row * TILES + target // BLOCK_N, mask=known, other=0.0)
-        z = tl.where(tl.abs(z - top) <= off, top, z)
+        own, top = w_ptr + target * w_stride, peak_ptr + row * TILES + target // BLOCK_N
+        z = _label(x_ptr + row * x_stride, own, top, known, H, softcap, CAPPED)
         # differences first: a large level common to all logits then costs no precision
         loss = tl.where(known, log_total + (base - z) + z_loss * lse * lse, float("nan"))
         if SMOOTH:
@@ -254,8 +266,8 @@ def fused_linear_cross_entropy(
         _logits[(min(triton.cdiv(n, BLOCK_M) * TILES, SMS),)](
             x[rows], w, g, parts[0], parts[1], parts[2], parts[3],
             n, V, H, x.stride(0), w.stride(0), g.stride(0), softcap, **terms,
-            PRECISION="ieee" if x.dtype == torch.float32 else "tf32", BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N, BLOCK_K=64 if x.element_size() < 4 else 16, num_warps=num_warps,
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=64 if x.element_size() < 4 else 16,
+            num_warps=num_warps,
         )  # fmt: skip
         # few rows are split until they fill the SMs
         SPAN = triton.cdiv(triton.cdiv(TILES, max(1, 8 * SMS // n)), WIDE) * WIDE
