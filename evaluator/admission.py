@@ -22,7 +22,8 @@ Tensors = tuple[torch.Tensor, ...]
 #: What a null answer is made of: the inputs, torch's own answer, and its answer to other inputs.
 Null = Callable[[Sequence[torch.Tensor], Tensors, Tensors], Tensors]
 
-SEEDS = (11, 12)
+#: A null answer passes if it does on each of these draws: on one, a last column near 0 may.
+DRAWS = range(11, 15)
 #: Elements of the largest tensor: enough to have rows and tails, little to compute in float64.
 LARGEST = 1 << 18
 #: A dtype, and the next one down, in which an answer must not pass for it.
@@ -61,24 +62,36 @@ def _telling(op: OpSpec) -> Iterator[Workload]:
     yield from best.values()
 
 
-def _admit_at(op: OpSpec, at: Workload) -> Iterator[str]:
+def _admit_at(op: OpSpec, at: Workload) -> list[str]:
+    tried: set[str] = set()
+    weak: dict[str, str] = {}
+    for n, seed in enumerate(DRAWS):
+        found = dict(_tried(op, at, seed))
+        tried |= found.keys()
+        weak = {name: why for name, why in found.items() if why and (n == 0 or name in weak)}
+        if not weak:
+            return [name for name in NULLS if name in tried]
+    raise ProblemError(next(iter(weak.values())), "reference")
+
+
+def _tried(op: OpSpec, at: Workload, seed: int) -> Iterator[tuple[str, str]]:
+    """Null answers and outputs of one draw by name, and why what passes may not; else nothing."""
     graph = op.reference.graphs[str(at)]
-    mine, other = (flat(draw(op, at, Case(seed), "cpu")) for seed in SEEDS)
+    mine, other = (flat(draw(op, at, Case(s), "cpu")) for s in (seed, seed + len(DRAWS)))
     wanted, stale = answers(graph, mine), run(graph, other)
     own = tuple(wanted.own)
     if (why := _refused(op, own, wanted)) is not None:
         raise ProblemError(f"torch's own answer fails at {at}: it {why}", "reference")
+    remedy = "give it outputs that depend on its inputs, in a range that its dtype resolves"
     for name, null in NULLS.items():
         answer = null(mine, own, stale)
         if all(a is o for a, o in zip(answer, own, strict=True)):
             continue  # this null has nothing to exchange here
-        if _refused(op, answer, wanted) is None:
-            remedy = "give it outputs that depend on its inputs, in a range that its dtype resolves"
-            raise ProblemError(f"{name} would pass at {at}: {remedy}", "reference")
-        yield name
+        passes = _refused(op, answer, wanted) is None
+        yield name, f"{name} would pass at {at}: {remedy}" if passes else ""
     for i in _unheld(op, own, wanted):
         told = f"output {i} may hold anything at {at}: zeros and ones would pass for it"
-        raise ProblemError(f"{told}, so tighten its tolerance or leave it out", "reference")
+        yield f"output {i}", f"{told}, so tighten its tolerance or leave it out"
 
 
 def _unheld(op: OpSpec, own: Tensors, wanted: Answers) -> Iterator[int]:

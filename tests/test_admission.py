@@ -99,3 +99,21 @@ def test_an_output_that_nothing_can_fail_is_found_behind_one_that_something_can(
 def test_every_seeds_problem_is_admitted(unit):
     small = [at for at in unit.op.workloads if at.role == "check"][:6]
     assert "zeros" in admit(export(unit.spec, small, run_here))
+
+
+def test_a_last_column_near_zero_on_one_draw_refuses_no_problem(monkeypatch):
+    """A sigmoid's gate is 0.1 below its lowest: some draws of one row end where that is crossed."""
+    one_row = grid("M N", {"check": [(1, 64)]}, ("float16",))
+    op = replace(problem("x * torch.sigmoid(1.7 * x) + 0.1"), workloads=one_row)
+    op = export(op, one_row, run_here)
+    for first in range(11, 400):
+        monkeypatch.setattr("evaluator.admission.DRAWS", [first])
+        try:
+            admit(op)
+        except ProblemError as error:
+            assert "without its last column would pass" in str(error)
+            break
+    else:
+        pytest.fail("no draw was near enough to zero")
+    monkeypatch.setattr("evaluator.admission.DRAWS", range(first, first + 4))
+    assert "an answer without its last column" in admit(op)
