@@ -7,7 +7,10 @@ dtype          float16, bfloat16, float32 (in full precision, never tf32); sums 
 moves          reads a, b and bias once, writes c once; re-reads of a and b are for L2 to serve
 plan           PROGRAMS on each SM walk over tiles of c, in groups of GROUP tile rows so that
                neighbours share b in L2; tiles come and go by TMA where the strides are multiples of
-               16 bytes, else through pointers
+               16 bytes, else through pointers; with PAD, what of a and b TMA cannot read is first
+               copied to where it can, which moves it twice more: little beside a long product
+               Few rows have fewer tiles than SMs: SPLIT programs share the K of a tile, each
+               stores float32 sums, and a second kernel adds them in their order
 """
 
 import torch
@@ -88,9 +91,17 @@ def _finish(c, bias_ptr, n, N, ACT: tl.constexpr):
 
 
 @triton.jit
+def _store(c, c_ptr, m, n, M, N):
+    rows = c_ptr + m.to(tl.int64)[:, None] * N
+    inside = (m[:, None] < M) & (n[None, :] < N)
+    tl.store(rows + n[None, :], c.to(c_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
 def _gemm_tma(
-    a_ptr, b_ptr, bias_ptr, c_ptr, M, N, K, a_stride, b_stride, c_stride,
-    A_TURNED: tl.constexpr, B_TURNED: tl.constexpr, ACT: tl.constexpr, PRECISION: tl.constexpr,
+    a_ptr, b_ptr, bias_ptr, c_ptr, M, N, K, a_stride, b_stride,
+    A_TURNED: tl.constexpr, B_TURNED: tl.constexpr, C_TILED: tl.constexpr,
+    ACT: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     if A_TURNED:
@@ -101,36 +112,49 @@ def _gemm_tma(
         b_tiles = tl.make_tensor_descriptor(b_ptr, [N, K], [b_stride, 1], [BLOCK_N, BLOCK_K])
     else:
         b_tiles = tl.make_tensor_descriptor(b_ptr, [K, N], [b_stride, 1], [BLOCK_K, BLOCK_N])
-    c_tiles = tl.make_tensor_descriptor(c_ptr, [M, N], [c_stride, 1], [BLOCK_M, BLOCK_N])
+    if C_TILED:
+        c_tiles = tl.make_tensor_descriptor(c_ptr, [M, N], [N, 1], [BLOCK_M, BLOCK_N])
     tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
+    # as many for each piece of K: past its end, TMA gives zeros
+    steps = tl.cdiv(tl.cdiv(K, BLOCK_K), SPLIT)
     # no warp_specialize: on an H200 (Triton 3.6.0) it was 1 % slower, and NaN at 5 stages
-    for index in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-        m, n = _tile(index, M, N, BLOCK_M, BLOCK_N, GROUP)
+    for index in tl.range(tl.program_id(0), tiles * SPLIT, tl.num_programs(0), flatten=True):
+        piece = index // tiles if SPLIT > 1 else 0
+        m, n = _tile(index - piece * tiles, M, N, BLOCK_M, BLOCK_N, GROUP)
         c = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        for step in range(tl.cdiv(K, BLOCK_K)):
-            k = step * BLOCK_K
+        for step in range(steps):
+            k = (piece * steps + step) * BLOCK_K
             a = a_tiles.load([k, m]).T if A_TURNED else a_tiles.load([m, k])
             b = b_tiles.load([n, k]).T if B_TURNED else b_tiles.load([k, n])
             c = tl.dot(a, b, c, input_precision=PRECISION)
-        c = _finish(c, bias_ptr, n + tl.arange(0, BLOCK_N), N, ACT)
-        c_tiles.store([m, n], c.to(c_ptr.dtype.element_ty))
+        row, col = m + tl.arange(0, BLOCK_M), n + tl.arange(0, BLOCK_N)
+        if SPLIT > 1:
+            _store(c, c_ptr + piece.to(tl.int64) * M * N, row, col, M, N)
+        else:
+            c = _finish(c, bias_ptr, col, N, ACT)
+            if C_TILED:
+                c_tiles.store([m, n], c.to(c_ptr.dtype.element_ty))
+            else:
+                _store(c, c_ptr, row, col, M, N)
 
 
 @triton.jit
 def _gemm_pointers(
     a_ptr, b_ptr, bias_ptr, c_ptr, M, N, K,
-    a_stride_m, a_stride_k, b_stride_k, b_stride_n, c_stride,
-    ACT: tl.constexpr, PRECISION: tl.constexpr,
+    a_stride_m, a_stride_k, b_stride_k, b_stride_n,
+    ACT: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
-    for index in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
-        first_m, first_n = _tile(index, M, N, BLOCK_M, BLOCK_N, GROUP)
+    steps = tl.cdiv(tl.cdiv(K, BLOCK_K), SPLIT)
+    for index in tl.range(tl.program_id(0), tiles * SPLIT, tl.num_programs(0)):
+        piece = index // tiles if SPLIT > 1 else 0
+        first_m, first_n = _tile(index - piece * tiles, M, N, BLOCK_M, BLOCK_N, GROUP)
         m = (first_m + tl.arange(0, BLOCK_M)).to(tl.int64)
         n = (first_n + tl.arange(0, BLOCK_N)).to(tl.int64)
         c = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        for step in range(tl.cdiv(K, BLOCK_K)):
-            k = (step * BLOCK_K + tl.arange(0, BLOCK_K)).to(tl.int64)
+        for step in range(steps):
+            k = ((piece * steps + step) * BLOCK_K + tl.arange(0, BLOCK_K)).to(tl.int64)
             a = tl.load(
                 a_ptr + m[:, None] * a_stride_m + k[None, :] * a_stride_k,
                 mask=(m[:, None] < M) & (k[None, :] < K), other=0.0,
@@ -140,9 +164,20 @@ def _gemm_pointers(
                 mask=(k[:, None] < K) & (n[None, :] < N), other=0.0,
             )  # fmt: skip
             c = tl.dot(a, b, c, input_precision=PRECISION)
-        c = _finish(c, bias_ptr, n, N, ACT).to(c_ptr.dtype.element_ty)
-        inside = (m[:, None] < M) & (n[None, :] < N)
-        tl.store(c_ptr + m[:, None] * c_stride + n[None, :], c, mask=inside)
+        if SPLIT > 1:
+            _store(c, c_ptr + piece.to(tl.int64) * M * N, m, n, M, N)
+        else:
+            _store(_finish(c, bias_ptr, n, N, ACT), c_ptr, m, n, M, N)
+
+
+@triton.jit
+def _join(parts_ptr, bias_ptr, c_ptr, M, N, SPLIT: tl.constexpr, ACT: tl.constexpr):
+    row, col = tl.program_id(1).to(tl.int64), tl.program_id(0) * 512 + tl.arange(0, 512)
+    c = tl.zeros((1, 512), dtype=tl.float32)
+    for piece in tl.static_range(SPLIT):
+        c += tl.load(parts_ptr + (piece * M + row) * N + col, mask=col < N, other=0.0)[None, :]
+    c = _finish(c, bias_ptr, col, N, ACT).to(c_ptr.dtype.element_ty)
+    tl.store(c_ptr + row * N + col[None, :], c, mask=col[None, :] < N)
 
 
 def _suits_tma(t: torch.Tensor) -> bool:
@@ -150,8 +185,17 @@ def _suits_tma(t: torch.Tensor) -> bool:
     turned = t.stride(1) != 1
     if turned and t.stride(0) != 1:
         return False
-    step = t.stride(1 if turned else 0) * t.element_size()
+    step = t.stride(int(turned)) * t.element_size()
     return step > 0 and step % 16 == 0 and t.data_ptr() % 16 == 0
+
+
+def _padded(t: torch.Tensor) -> torch.Tensor:
+    """The matrix itself where TMA can read it; else a copy, rows at multiples of 128 bytes."""
+    if _suits_tma(t):
+        return t
+    if t.stride(0) == 1 < t.stride(1):
+        return _padded(t.t()).t()
+    return t.new_empty((t.shape[0], triton.cdiv(t.shape[1], 64) * 64))[:, : t.shape[1]].copy_(t)
 
 
 def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
@@ -168,72 +212,87 @@ def _sms(device: torch.device) -> int:
 
 def gemm(
     a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, *, act: str = "none",
-    BLOCK_M: int, BLOCK_N: int, BLOCK_K: int, GROUP: int, PROGRAMS: int,
+    BLOCK_M: int, BLOCK_N: int, BLOCK_K: int, GROUP: int, PROGRAMS: int, SPLIT: int, PAD: int,
     num_warps: int, num_stages: int,
 ) -> torch.Tensor:  # fmt: skip
-    """Multiply by TMA where the layouts of a, b and c allow it, through pointers elsewhere."""
+    """Multiply by TMA where the layouts of a and b allow it, through pointers elsewhere."""
     (M, K), N = a.shape, b.shape[1]
     bias = bias.contiguous()
     c = torch.empty((M, N), dtype=a.dtype, device=a.device)
     if M == 0:
         return c
-    programs = min(triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N), PROGRAMS * _sms(a.device))
+    # of many rows, partial sums would take too much memory
+    SPLIT = max(1, min(SPLIT, triton.cdiv(K, BLOCK_K))) if M <= 64 else 1
+    out = c if SPLIT == 1 else a.new_empty((SPLIT, M, N), dtype=torch.float32)
+    tiles = triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N) * SPLIT
+    programs = min(tiles, PROGRAMS * _sms(a.device))
     blocks = {"BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N, "BLOCK_K": BLOCK_K, "GROUP": GROUP}
-    warps = {"num_warps": num_warps, "num_stages": num_stages}
-    precision = "ieee" if a.dtype == torch.float32 else "tf32"
-    if K > 0 and _suits_tma(a) and _suits_tma(b) and _suits_tma(c):
+    how = {"num_warps": num_warps, "num_stages": num_stages, "ACT": act, "SPLIT": SPLIT}
+    how["PRECISION"] = "ieee" if a.dtype == torch.float32 else "tf32"
+    if PAD and K > 0:
+        a, b = _padded(a), _padded(b)
+    if K > 0 and _suits_tma(a) and _suits_tma(b):
         triton.set_allocator(_scratch)
         a_turned, b_turned = a.stride(1) != 1, b.stride(1) != 1
         _gemm_tma[(programs,)](
-            a, b, bias, c, M, N, K,
-            a.stride(1 if a_turned else 0), b.stride(1 if b_turned else 0), c.stride(0),
-            A_TURNED=a_turned, B_TURNED=b_turned, ACT=act, PRECISION=precision,
-            **blocks, **warps,
+            a, b, bias, out, M, N, K, a.stride(int(a_turned)), b.stride(int(b_turned)),
+            A_TURNED=a_turned, B_TURNED=b_turned, C_TILED=_suits_tma(c), **blocks, **how,
         )  # fmt: skip
-        return c
-    _gemm_pointers[(programs,)](
-        a, b, bias, c, M, N, K, *a.stride(), *b.stride(), c.stride(0),
-        ACT=act, PRECISION=precision, **blocks, **warps,
-    )  # fmt: skip
+    else:
+        _gemm_pointers[(programs,)](
+            a, b, bias, out, M, N, K, *a.stride(), *b.stride(), **blocks, **how,
+        )  # fmt: skip
+    if SPLIT > 1:
+        _join[(triton.cdiv(N, 512), M)](out, bias, c, M, N, SPLIT=SPLIT, ACT=act)
     return c
 
 
 UNIT = Unit(
-    op=OP,
-    reference=reference,
-    laws=(rows_add_up,),
-    kernel=gemm,
+    op=OP, reference=reference, laws=(rows_add_up,), kernel=gemm,
     space=Space(
         {
-            "BLOCK_M": (128, 64, 256),
+            "BLOCK_M": (128, 64, 256, 16),
             "BLOCK_N": (256, 128, 64),
             "BLOCK_K": (64, 128, 32),
             "GROUP": (4, 8),
             "PROGRAMS": (1, 2),
+            "SPLIT": (1, 2, 4, 8),
+            "PAD": (0, 1),
             "num_warps": (8, 4),
             "num_stages": (3, 4, 5),
         },
         rule={
             "BLOCK_M": "128 if M > 64 and itemsize < 4 else 64",
             # through pointers, wider tiles spill on sm_80 and sm_100
-            "BLOCK_N": "64 if itemsize == 4 or K % 8 > 0 or N % 8 > 0"
-            " else 256 if M > 64 and M * N >= 4194304 else 128",
-            "BLOCK_K": "64 if itemsize < 4 and K % 8 == 0 and N % 8 == 0 else 32",
+            "BLOCK_N": "64 if itemsize == 4 or (M <= 64 or K <= 128) and (K % 8 > 0 or N % 8 > 0)"
+            " else 256 if M > 64 and M * N >= 4194304 and N % 8 == 0 else 128",
+            "BLOCK_K": "32 if itemsize == 4 or (M <= 64 or K <= 128) and (K % 8 > 0 or N % 8 > 0)"
+            " else 64",
+            "PROGRAMS": "1 if M > 64 or K < 1024 else 2",
+            # until two programs on each of some 128 SMs have a piece
+            "SPLIT": "1 if M > 64 or K < 1024 or N > 16384 else 2 if N > 8192"
+            " else 4 if N > 2048 else 8",
+            "PAD": "1 if M > 64 and K > 128 and itemsize < 4 else 0",
             "num_warps": "8 if M > 64 and itemsize < 4 else 4",
         },
         constraints=(
             # staged tiles and the tile on its way out fit in 227 KiB, an SM of Hopper's
-            "(num_stages * (BLOCK_M + BLOCK_N) * BLOCK_K + BLOCK_M * BLOCK_N) * itemsize <= 232448"
-            " // PROGRAMS",
-            # 64 to 128 float32 sums a thread: fewer starve the tensor cores, more spill
+            "num_stages * (BLOCK_M + BLOCK_N) * BLOCK_K * itemsize"
+            " + BLOCK_M * BLOCK_N * (4 if SPLIT > 1 else itemsize) <= 232448 // PROGRAMS",
+            # 64 to 128 float32 sums a thread: fewer starve the tensor cores, more spill; for few
+            # rows, whose tensor cores wait for memory, 32
             "BLOCK_M * BLOCK_N <= 128 * 32 * num_warps",
-            "BLOCK_M * BLOCK_N >= 32 * 32 * num_warps",
-            "M > 64 or (BLOCK_M == 64 and GROUP == 4)",
-            "GROUP == 4 or BLOCK_M * BLOCK_N > 16384",
+            "BLOCK_M * BLOCK_N >= (32 if M > 16 else 16) * 32 * num_warps",
+            "BLOCK_M > 16 if M > 64 else BLOCK_M == 64 or BLOCK_M == 16 and M <= 16",
+            "GROUP == 4 or M > 64 and BLOCK_M * BLOCK_N > 16384",
             "PROGRAMS == 1 or BLOCK_M * BLOCK_N <= 16384",
             "M <= 64 or BLOCK_K < 128 or BLOCK_M * BLOCK_N <= 16384",
             "M <= 64 or itemsize == 4 or BLOCK_M * BLOCK_N >= 8192",
             "itemsize < 4 or BLOCK_M * BLOCK_N <= 8192",
+            "SPLIT == 1 or M <= 64 and K >= 128 * SPLIT",
+            # one choice where contiguous inputs suit TMA, and for few rows, cheaper than b's copy
+            "PAD == (M > 64 and K > 128 and itemsize < 4)"
+            " or M > 64 and (K * itemsize % 16 > 0 or N * itemsize % 16 > 0)",
         ),
     ),
-)
+)  # fmt: skip
