@@ -129,7 +129,7 @@ def _gemm_tma(
             c = tl.dot(a, b, c, input_precision=PRECISION)
         row, col = m + tl.arange(0, BLOCK_M), n + tl.arange(0, BLOCK_N)
         if SPLIT > 1:
-            _store(c, c_ptr + piece.to(tl.int64) * M * N, row, col, M, N)
+            _store(c, c_ptr + tl.cast(piece, tl.int64) * M * N, row, col, M, N)
         else:
             c = _finish(c, bias_ptr, col, N, ACT)
             if C_TILED:
@@ -165,7 +165,7 @@ def _gemm_pointers(
             )  # fmt: skip
             c = tl.dot(a, b, c, input_precision=PRECISION)
         if SPLIT > 1:
-            _store(c, c_ptr + piece.to(tl.int64) * M * N, m, n, M, N)
+            _store(c, c_ptr + tl.cast(piece, tl.int64) * M * N, m, n, M, N)
         else:
             _store(_finish(c, bias_ptr, n, N, ACT), c_ptr, m, n, M, N)
 
