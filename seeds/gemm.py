@@ -252,7 +252,7 @@ UNIT = Unit(
     space=Space(
         {
             "BLOCK_M": (128, 64, 256, 16),
-            "BLOCK_N": (256, 128, 64),
+            "BLOCK_N": (256, 128, 64, 512),
             "BLOCK_K": (64, 128, 32),
             "GROUP": (4, 8),
             "PROGRAMS": (1, 2),
@@ -276,14 +276,17 @@ UNIT = Unit(
             "num_warps": "8 if M > 64 and itemsize < 4 else 4",
         },
         constraints=(
-            # staged tiles and the tile on its way out fit in 227 KiB, an SM of Hopper's
-            "num_stages * (BLOCK_M + BLOCK_N) * BLOCK_K * itemsize"
+            # staged tiles and the tile on its way out fit in 227 KiB, an SM of Hopper's; 16 rows,
+            # too few for wgmma, are multiplied at once, and take a stage less
+            "(num_stages if BLOCK_M > 16 else num_stages - 1) * (BLOCK_M + BLOCK_N) * BLOCK_K"
+            " * itemsize"
             " + BLOCK_M * BLOCK_N * (4 if SPLIT > 1 else itemsize) <= 232448 // PROGRAMS",
             # 64 to 128 float32 sums a thread: fewer starve the tensor cores, more spill; for few
             # rows, whose tensor cores wait for memory, 32
             "BLOCK_M * BLOCK_N <= 128 * 32 * num_warps",
             "BLOCK_M * BLOCK_N >= (32 if M > 16 else 16) * 32 * num_warps",
             "BLOCK_M > 16 if M > 64 else BLOCK_M == 64 or BLOCK_M == 16 and M <= 16",
+            "BLOCK_N < 512 or BLOCK_M == 16",
             "GROUP == 4 or M > 64 and BLOCK_M * BLOCK_N > 16384",
             "PROGRAMS == 1 or BLOCK_M * BLOCK_N <= 16384",
             "M <= 64 or BLOCK_K < 128 or BLOCK_M * BLOCK_N <= 16384",
