@@ -36,9 +36,7 @@ OP = OpSpec(
         "x": Tensor("M H"), "w": Tensor("V H", recipe=Normal(std=0.05)),
         "d_loss": LOSS, "target": Tensor("M", "int64", Index("V", ignored=-100, share=0.1)),
     },
-    outputs={
-        "loss": LOSS, "d_x": Tensor("M H"), "d_w": Tensor("V H"),
-    },
+    outputs={"loss": LOSS, "d_x": Tensor("M H"), "d_w": Tensor("V H")},
     options={
         "ignore_index": Option(-100, (-100, 0)), "label_smoothing": Option(0.0, (0.0, 0.1)),
         "z_loss": Option(0.0, (0.0, 1e-3)), "softcap": Option(0.0, (0.0, 30.0)),
@@ -46,21 +44,14 @@ OP = OpSpec(
     },
     flops="10 * M * V", matmul_flops="6 * M * V * H", constraints=("M >= 0", "V >= 2", "H >= 1"),
     workloads=(
-        *grid(
-            "M V H", {"check": [(3, 127, 33), (70, 300, 64), (5, 781, 40)]},
-            dtypes=("float32", "float16", "bfloat16"),
-        ),
-        # more rows than a chunk has
-        Workload({"M": 1040, "V": 24, "H": 16}, {"T": "float32"}),
+        *grid("M V H", {"check": [(3, 127, 33), (70, 300, 64), (5, 781, 40)]},
+              dtypes=("float32", "float16", "bfloat16")),
+        Workload({"M": 1040, "V": 24, "H": 16}, {"T": "float32"}),  # more rows than a chunk has
         Workload({"M": 9, "V": 257, "H": 48}, {"T": "float32"}, options={"reduction": "none"}),
-        Workload({"M": 6, "V": 65, "H": 72}, {"T": "bfloat16"}, options={
-            "ignore_index": 0, "label_smoothing": 0.1, "z_loss": 1e-3, "softcap": 30.0,
-            "reduction": "sum",
-        }),
-        *(
-            Workload({"M": m, "V": v, "H": h}, {"T": "bfloat16"}, "measure")
-            for m, v, h in ((4096, 128256, 4096), (16, 128256, 4096), (2047, 50257, 1600))
-        ),
+        Workload({"M": 6, "V": 65, "H": 72}, {"T": "bfloat16"}, options={"ignore_index": 0,
+            "label_smoothing": 0.1, "z_loss": 1e-3, "softcap": 30.0, "reduction": "sum"}),
+        *grid("M V H", {"measure": [(4096, 128256, 4096), (16, 128256, 4096), (2047, 50257, 1600)]},
+              dtypes=("bfloat16",)),
     ),
 )  # fmt: skip
 
@@ -104,14 +95,13 @@ def _capped(raw, softcap):
 def _logits(
     x_ptr, w_ptr, e_ptr, peak_ptr, total_ptr, sum_ptr, rounded_ptr,
     M, V, H, x_stride, w_stride, e_stride, softcap,
-    CAPPED: tl.constexpr, SMOOTH: tl.constexpr,
+    CAPPED: tl.constexpr, SMOOTH: tl.constexpr, SCALE: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     x_tiles = tl.make_tensor_descriptor(x_ptr, [M, H], [x_stride, 1], [BLOCK_M, BLOCK_K])
     w_tiles = tl.make_tensor_descriptor(w_ptr, [V, H], [w_stride, 1], [BLOCK_N, BLOCK_K])
     e_tiles = tl.make_tensor_descriptor(e_ptr, [M, V], [e_stride, 1], [BLOCK_M, BLOCK_N])
     high, wide = tl.cdiv(M, BLOCK_M), tl.cdiv(V, BLOCK_N)
-    SCALE: tl.constexpr = 16384.0 if e_ptr.dtype.element_ty == tl.float16 else 1.0
     EXACT: tl.constexpr = x_ptr.dtype.element_ty == tl.float32
     # down the rows first: a chunk of x stays in L2, and w is read once
     for index in tl.range(tl.program_id(0), high * wide, tl.num_programs(0), flatten=not EXACT):
@@ -122,8 +112,7 @@ def _logits(
             for start in range(0, H, 8 * BLOCK_K):
                 part = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
                 for k in range(start, tl.minimum(start + 8 * BLOCK_K, H), BLOCK_K):
-                    x, w = x_tiles.load([m, k]), w_tiles.load([n, k]).T
-                    part = tl.dot(x, w, part, input_precision="ieee")
+                    part = tl.dot(x_tiles.load([m, k]), w_tiles.load([n, k]).T, part, "ieee")
                 z += part
         else:
             for k in range(0, H, BLOCK_K):
@@ -173,7 +162,7 @@ def _row(
     count_ptr, row_ptr, V, H, TILES, SPAN, x_stride, w_stride, e_stride,
     softcap, smoothing, z_loss, IGNORED,
     CAPPED: tl.constexpr, SMOOTH: tl.constexpr, MEAN: tl.constexpr, EACH: tl.constexpr,
-    BLOCK_N: tl.constexpr, WIDE: tl.constexpr, ALL: tl.constexpr,
+    SCALE: tl.constexpr, BLOCK_N: tl.constexpr, WIDE: tl.constexpr, ALL: tl.constexpr,
 ):  # fmt: skip
     row, share, tile = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.arange(0, ALL)
     at, inside = row * TILES + tile, tile < TILES
@@ -190,13 +179,11 @@ def _row(
         # differences first: a large level common to all logits then costs no precision
         loss = tl.where(known, log_total + (base - z) + z_loss * lse * lse, float("nan"))
         if SMOOTH:
-            sums = tl.load(sum_ptr + at, mask=inside, other=0.0)
-            loss += smoothing * (z - tl.sum(sums, axis=0) / V)
+            loss += smoothing * (z - tl.sum(tl.load(sum_ptr + at, inside, 0.0), axis=0) / V)
         tl.store(row_ptr + row, tl.where(counts, loss, 0.0))
     if CAPPED:
         totals = tl.load(rounded_ptr + at, mask=inside, other=0.0)
         log_total = tl.log(tl.sum(totals * tl.exp(peaks - base), axis=0))
-    SCALE: tl.constexpr = 16384.0 if e_ptr.dtype.element_ty == tl.float16 else 1.0
     up = tl.load(d_loss_ptr + (row if EACH else 0)) / (tl.load(count_ptr) if MEAN else 1.0)
     for first in range(share * SPAN, tl.minimum((share + 1) * SPAN, TILES), WIDE):
         wide = first + tl.arange(0, WIDE)[:, None]
@@ -223,8 +210,8 @@ def _add_rows(row_ptr, target_ptr, count_ptr, out_ptr, M, IGNORED, MEAN: tl.cons
     for start in range(0, M, 4096):
         row = start + tl.arange(0, 4096)
         target = tl.load(target_ptr + row, mask=row < M, other=-1)
-        counts = (target != IGNORED) & (target >= 0)
-        total += tl.where(counts, tl.load(row_ptr + row, mask=row < M, other=0.0), 0.0)
+        each = tl.load(row_ptr + row, mask=row < M, other=0.0)
+        total += tl.where((target != IGNORED) & (target >= 0), each, 0.0)
     tl.store(out_ptr, tl.sum(total, axis=0) / (tl.load(count_ptr) if MEAN else 1.0))
 
 
@@ -258,7 +245,8 @@ def fused_linear_cross_entropy(
     d_x, d_w = x.new_empty((M, H)), x.new_empty((V, H)) if M > 0 else x.new_zeros((V, H))
     TILES, step = triton.cdiv(V, BLOCK_N), triton.cdiv(M, max(1, triton.cdiv(M, CHUNK)))
     e, parts = _empty(step, V, x), row.new_empty((4, step, TILES))
-    terms = {"CAPPED": softcap > 0, "SMOOTH": label_smoothing > 0}
+    SCALE = 16384.0 if x.dtype == torch.float16 else 1.0  # which holds nothing below 6e-8
+    terms = {"CAPPED": softcap > 0, "SMOOTH": label_smoothing > 0, "SCALE": SCALE}
     WIDE = min(4096 // BLOCK_N, triton.next_power_of_2(TILES))
     for first in range(0, M, max(1, step)):
         n = min(step, M - first)
