@@ -131,17 +131,20 @@ def _gemm_tma(
         if SPLIT > 1:
             _store(c, c_ptr + tl.cast(piece, tl.int64) * M * N, row, col, M, N)
         else:
-            c = _finish(c, bias_ptr, col, N, ACT)
+            c = _finish(c, bias_ptr, col, N, ACT).to(c_ptr.dtype.element_ty)
             if C_TILED:
-                c_tiles.store([m, n], c.to(c_ptr.dtype.element_ty))
+                c_tiles.store([m, n], c)
             else:
-                _store(c, c_ptr, row, col, M, N)
+                # by halves: the addresses of a whole tile spill
+                left, right = tl.split(c.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+                col = n + tl.arange(0, BLOCK_N // 2)
+                _store(left, c_ptr, row, col, M, N)
+                _store(right, c_ptr, row, col + BLOCK_N // 2, M, N)
 
 
 @triton.jit
 def _gemm_pointers(
-    a_ptr, b_ptr, bias_ptr, c_ptr, M, N, K,
-    a_stride_m, a_stride_k, b_stride_k, b_stride_n,
+    a_ptr, b_ptr, bias_ptr, c_ptr, M, N, K, a_stride_m, a_stride_k, b_stride_k, b_stride_n,
     ACT: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
@@ -217,8 +220,7 @@ def gemm(
 ) -> torch.Tensor:  # fmt: skip
     """Multiply by TMA where the layouts of a and b allow it, through pointers elsewhere."""
     (M, K), N = a.shape, b.shape[1]
-    bias = bias.contiguous()
-    c = torch.empty((M, N), dtype=a.dtype, device=a.device)
+    bias, c = bias.contiguous(), a.new_empty((M, N))
     if M == 0:
         return c
     # of many rows, partial sums would take too much memory
@@ -239,17 +241,15 @@ def gemm(
             A_TURNED=a_turned, B_TURNED=b_turned, C_TILED=_suits_tma(c), **blocks, **how,
         )  # fmt: skip
     else:
-        _gemm_pointers[(programs,)](
-            a, b, bias, out, M, N, K, *a.stride(), *b.stride(), **blocks, **how,
-        )  # fmt: skip
+        strides = *a.stride(), *b.stride()
+        _gemm_pointers[(programs,)](a, b, bias, out, M, N, K, *strides, **blocks, **how)
     if SPLIT > 1:
         _join[(triton.cdiv(N, 512), M)](out, bias, c, M, N, SPLIT=SPLIT, ACT=act)
     return c
 
 
 UNIT = Unit(
-    op=OP, reference=reference, laws=(rows_add_up,), kernel=gemm,
-    space=Space(
+    op=OP, reference=reference, laws=(rows_add_up,), kernel=gemm, space=Space(
         {
             "BLOCK_M": (128, 64, 256, 16),
             "BLOCK_N": (256, 128, 64, 512),
@@ -286,9 +286,8 @@ UNIT = Unit(
             "BLOCK_M * BLOCK_N <= 128 * 32 * num_warps",
             "BLOCK_M * BLOCK_N >= (32 if M > 16 else 16) * 32 * num_warps",
             "BLOCK_M > 16 if M > 64 else BLOCK_M == 64 or BLOCK_M == 16 and M <= 16",
-            "BLOCK_N < 512 or BLOCK_M == 16",
             "GROUP == 4 or M > 64 and BLOCK_M * BLOCK_N > 16384",
-            "PROGRAMS == 1 or BLOCK_M * BLOCK_N <= 16384",
+            "(PROGRAMS == 1 or BLOCK_M * BLOCK_N <= 16384) and (BLOCK_N < 512 or BLOCK_M == 16)",
             "M <= 64 or BLOCK_K < 128 or BLOCK_M * BLOCK_N <= 16384",
             "M <= 64 or itemsize == 4 or BLOCK_M * BLOCK_N >= 8192",
             "itemsize < 4 or BLOCK_M * BLOCK_N <= 8192",
