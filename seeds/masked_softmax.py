@@ -12,8 +12,10 @@ plan    a program keeps ROWS rows in registers from load to store, and either en
         one for each program, which tells the others its max and sum and waits for theirs; or it is
         swept twice, the second time backwards, mostly out of the caches; STREAM asks L2 to let go
         of y first, LOAD says how x comes; no access is masked where rows fill their blocks (FULL)
-        and ROWS divides M (EVEN); what lies outside a row needs no code: its mask is -inf
+        and ROWS divides M (EVEN); rows that begin anywhere move by whole vectors (LOAD 1)
 """
+
+# mypy: disable-error-code="assignment"
 
 import torch
 import triton
@@ -66,51 +68,62 @@ def _exp(t):
 
 
 @triton.jit
-def _word(peak, total):
-    high = peak.to(tl.int32, bitcast=True).to(tl.int64) << 32
-    return high | total.to(tl.uint32, bitcast=True).to(tl.int64)
-
-
-@triton.jit
-def _normalise(x, mask, scale, SCALED: tl.constexpr):
-    z = x.to(tl.float32) * scale if SCALED else x.to(tl.float32)
-    z += mask.to(tl.float32)
-    e = _exp(z - tl.max(z, axis=1, keep_dims=True))
-    return e * (1.0 / tl.sum(e, axis=1, keep_dims=True))
+def _scores(x, mask, inside, scale, FULL: tl.constexpr, SCALED: tl.constexpr, HINT: tl.constexpr):
+    # outside a row the mask is -inf; what a full row's block holds of rows past M is not stored
+    x = tl.load(x, inside, None if FULL else 0.0, eviction_policy=HINT).to(tl.float32)
+    mask = tl.load(mask, inside, None if FULL else -float("inf")).to(tl.float32)
+    return (x * scale if SCALED else x) + mask
 
 
 @triton.jit
 def _masked_softmax_rows(
     x_ptr, mask_ptr, y_ptr, M, N, x_stride, mask_stride, y_stride, scale,
-    FULL: tl.constexpr, EVEN: tl.constexpr, SCALED: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
-    X_CACHE: tl.constexpr, X_HINT: tl.constexpr, Y_HINT: tl.constexpr,
+    FULL: tl.constexpr, EVEN: tl.constexpr, SCALED: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, STAGES: tl.constexpr, X_HINT: tl.constexpr, Y_HINT: tl.constexpr,
 ):  # fmt: skip
     col = tl.arange(0, BLOCK)[None, :]
-    dtype: tl.constexpr = y_ptr.dtype.element_ty
     of_row = None if FULL else col < N
-    # what a full row's block holds of rows past M is not stored: it may be anything
-    X_OUTSIDE: tl.constexpr = None if FULL else 0.0
-    OUTSIDE: tl.constexpr = None if FULL else -float("inf")
-    if STAGES == 0:
-        # no loop: x and mask are then on their way at the same time
-        row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]).to(tl.int64)
+    first = tl.program_id(0) * ROWS
+    # from 0 to 1 is no loop once it is compiled: x and mask are then on their way at the same time
+    begin, end, step = (first, M, tl.num_programs(0) * ROWS) if STAGES > 0 else (0, 1, 1)
+    for start in tl.range(begin, end, step, num_stages=STAGES):
+        row = ((start if STAGES > 0 else first) + tl.arange(0, ROWS)[:, None]).to(tl.int64)
         inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
-        at = x_ptr + row * x_stride + col
-        x = tl.load(at, inside, X_OUTSIDE, cache_modifier=X_CACHE, eviction_policy=X_HINT)
-        mask = tl.load(mask_ptr + row * mask_stride + col, mask=inside, other=OUTSIDE)
-        y = _normalise(x, mask, scale, SCALED).to(dtype)
+        x_at, mask_at = x_ptr + row * x_stride + col, mask_ptr + row * mask_stride + col
+        z = _scores(x_at, mask_at, inside, scale, FULL, SCALED, X_HINT)
+        e = _exp(z - tl.max(z, axis=1, keep_dims=True))
+        y = (e * (1.0 / tl.sum(e, axis=1, keep_dims=True))).to(y_ptr.dtype.element_ty)
         tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=Y_HINT)
-    else:
-        step = tl.num_programs(0) * ROWS
-        for start in tl.range(tl.program_id(0) * ROWS, M, step, num_stages=STAGES):
-            row = (start + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-            inside = of_row if EVEN else row < M if FULL else (row < M) & of_row
-            at = x_ptr + row * x_stride + col
-            x = tl.load(at, mask=inside, other=X_OUTSIDE, eviction_policy=X_HINT)
-            mask = tl.load(mask_ptr + row * mask_stride + col, mask=inside, other=OUTSIDE)
-            y = _normalise(x, mask, scale, SCALED).to(dtype)
-            tl.store(y_ptr + row * y_stride + col, y, mask=inside, eviction_policy=Y_HINT)
+
+
+@triton.jit
+def _masked_softmax_skewed_rows(
+    x_ptr, mask_ptr, y_ptr, N, mask_stride, scale, SCALED: tl.constexpr, BESIDE: tl.constexpr,
+    VECTOR: tl.constexpr, VECTORS: tl.constexpr, THREADS: tl.constexpr, Y_HINT: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    at = (row * N + VECTOR - 1) // VECTOR * VECTOR
+    head = (at - row * N).to(tl.int32)
+    body = (N - head) // VECTOR * VECTOR
+    x_ptr, mask_ptr = x_ptr + at, mask_ptr + (at if BESIDE else row * mask_stride + head)
+    thread = tl.arange(0, THREADS)[:, None]
+    # what a row has before its first whole vector and after its last, by elements; then vectors
+    end = tl.where(thread < VECTOR, thread, thread + body) - VECTOR
+    cols, insides, zs, es = (end,), ((end >= -head) & (end < N - head),), (), ()
+    peak = tl.full((THREADS,), -float("inf"), dtype=tl.float32)
+    for i in tl.static_range(VECTORS + 1):
+        z = _scores(x_ptr + cols[i], mask_ptr + cols[i], insides[i], scale, False, SCALED, "")
+        cols += ((i * THREADS + thread) * VECTOR + tl.arange(0, VECTOR)[None, :],)
+        insides += (cols[i + 1] < body,)
+        # each thread by itself, and then all threads once
+        zs, peak = zs + (z,), tl.maximum(peak, tl.max(z, axis=1))  # noqa: RUF005 - no * in Triton
+    top, total = tl.max(peak, axis=0), tl.zeros((THREADS,), dtype=tl.float32)
+    for i in tl.static_range(VECTORS + 1):
+        es += (_exp(zs[i] - top),)
+        total += tl.sum(es[i], axis=1)
+    inverse = 1.0 / tl.sum(total, axis=0)
+    for i in tl.static_range(VECTORS + 1):
+        tl.store(y_ptr + at + cols[i], es[i] * inverse, insides[i], eviction_policy=Y_HINT)
 
 
 @triton.jit
@@ -125,25 +138,22 @@ def _masked_softmax_pieces(
     row, piece = (ticket // PIECES).to(tl.int64), ticket % PIECES
     col = piece * BLOCK + tl.arange(0, BLOCK)
     inside = None if FULL else col < N
-    X_OUTSIDE: tl.constexpr = None if FULL else 0.0
-    OUTSIDE: tl.constexpr = None if FULL else -float("inf")
-    x = tl.load(x_ptr + row * x_stride + col, inside, X_OUTSIDE, eviction_policy=X_HINT)
-    mask = tl.load(mask_ptr + row * mask_stride + col, mask=inside, other=OUTSIDE)
-    z = x.to(tl.float32) * scale if SCALED else x.to(tl.float32)
-    z += mask.to(tl.float32)
+    x_at, mask_at = x_ptr + row * x_stride + col, mask_ptr + row * mask_stride + col
+    z = _scores(x_at, mask_at, inside, scale, FULL, SCALED, X_HINT)
     peak = tl.max(z, axis=0)
     # a piece that holds nothing but -inf must not subtract it from itself
     e = _exp(z - tl.where(peak == -float("inf"), 0.0, peak))
-    tl.atomic_xchg(word_ptr + row * PIECES + piece, _word(peak, tl.sum(e, axis=0)), sem="relaxed")
     # max and sum come in one word, so no memory needs an order; it is not 0, since a finite max has
     # a sum of at least 1; past the last piece it is (-inf, 0); LANES gives each thread words of its
     # own, so that a program's threads decide as one to leave the loop
-    NOTHING: tl.constexpr = -(1 << 55)
+    high = peak.to(tl.int32, bitcast=True).to(tl.int64) << 32
+    word = high | tl.sum(e, axis=0).to(tl.uint32, bitcast=True).to(tl.int64)
+    tl.atomic_xchg(word_ptr + row * PIECES + piece, word, sem="relaxed")
     lane = tl.arange(0, LANES)
     at = word_ptr + row * PIECES + lane
-    words = tl.load(at, lane < PIECES, NOTHING, volatile=True)
+    words = tl.load(at, lane < PIECES, -(1 << 55), volatile=True)
     while tl.min(tl.where(words == 0, 0, 1), axis=0) == 0:
-        words = tl.load(at, lane < PIECES, NOTHING, volatile=True)
+        words = tl.load(at, lane < PIECES, -(1 << 55), volatile=True)
     peaks = (words >> 32).to(tl.int32).to(tl.float32, bitcast=True)
     top = tl.max(peaks, axis=0)
     total = tl.sum(words.to(tl.int32).to(tl.float32, bitcast=True) * _exp(peaks - top), axis=0)
@@ -153,7 +163,7 @@ def _masked_softmax_pieces(
 
 @triton.jit
 def _masked_softmax_long_row(
-    x_ptr, mask_ptr, y_ptr, N, x_stride, mask_stride, y_stride, scale, BLOCK: tl.constexpr
+    x_ptr, mask_ptr, y_ptr, M, N, x_stride, mask_stride, y_stride, scale, BLOCK: tl.constexpr
 ):
     row = tl.program_id(0).to(tl.int64)
     x_ptr, mask_ptr = x_ptr + row * x_stride, mask_ptr + row * mask_stride
@@ -161,9 +171,7 @@ def _masked_softmax_long_row(
     total = tl.zeros((BLOCK,), dtype=tl.float32)
     for start in range(0, N, BLOCK):
         col = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + col, mask=col < N, other=0.0).to(tl.float32)
-        mask = tl.load(mask_ptr + col, mask=col < N, other=-float("inf")).to(tl.float32)
-        z = x * scale + mask
+        z = _scores(x_ptr + col, mask_ptr + col, col < N, scale, False, True, "")
         higher = tl.maximum(peak, z)
         # a lane that has seen nothing but -inf must not subtract it from itself
         base = tl.where(higher == -float("inf"), 0.0, higher)
@@ -171,25 +179,20 @@ def _masked_softmax_long_row(
         peak = higher
     top = tl.max(peak, axis=0)
     inverse = 1.0 / tl.sum(total * _exp(peak - top), axis=0)
-    blocks = tl.cdiv(N, BLOCK)
-    for block in range(0, blocks):
-        col = (blocks - 1 - block) * BLOCK + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + col, mask=col < N, other=0.0, eviction_policy="evict_first")
-        # an expanded mask is the next row's, too
-        mask = tl.load(mask_ptr + col, mask=col < N, other=0.0).to(tl.float32)
-        y = _exp(x.to(tl.float32) * scale + mask - top) * inverse
-        tl.store(y_ptr + row * y_stride + col, y.to(y_ptr.dtype.element_ty), mask=col < N)
+    for start in range(0, N, BLOCK):
+        col = (N - 1 - start) // BLOCK * BLOCK + tl.arange(0, BLOCK)
+        z = _scores(x_ptr + col, mask_ptr + col, col < N, scale, False, True, "evict_first")
+        tl.store(y_ptr + row * y_stride + col, _exp(z - top) * inverse, mask=col < N)
 
 
-#: By LOAD: the cache modifier and the eviction policy of x.
-_LOADS = (("", ""), (".cg", ""), ("", "evict_first"), ("", "evict_last"))
+#: By LOAD: the eviction policy of x.
+_HINTS = ("", "", "evict_first", "evict_last")
 
 
-def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
-    """One program for each block, or `per_sm` on each multiprocessor that share them."""
-    if per_sm == 0 or device.type != "cuda":
-        return blocks
-    return min(blocks, per_sm * torch.cuda.get_device_properties(device).multi_processor_count)
+def _sms(device: torch.device) -> int:
+    """How many multiprocessors a GPU has; else 0."""
+    cuda = device.type == "cuda"
+    return torch.cuda.get_device_properties(device).multi_processor_count if cuda else 0
 
 
 def _pieces(N: int, SPLIT: int, device: torch.device) -> int:
@@ -198,10 +201,8 @@ def _pieces(N: int, SPLIT: int, device: torch.device) -> int:
     A GPU holds a program on each SM at least, and another stream may have a row under way, too.
     For AMD, Triton makes a plain load of a volatile one.
     """
-    cuda = device.type == "cuda" and torch.version.hip is None
-    sms = torch.cuda.get_device_properties(device).multi_processor_count if cuda else 0
     pieces = triton.cdiv(N, SPLIT)
-    return pieces if pieces <= min(64, sms // 2) else 0
+    return pieces if pieces <= min(64, _sms(device) // 2) and torch.version.hip is None else 0
 
 
 def masked_softmax(
@@ -214,35 +215,35 @@ def masked_softmax(
     y = torch.empty((M, N), dtype=x.dtype, device=x.device)
     if M == 0:
         return y
-    strides = x.stride(0), mask.stride(0), y.stride(0)
-    BLOCK = triton.next_power_of_2(N)
-    x_cache, x_hint = _LOADS[LOAD]
-    y_hint = "evict_first" if STREAM else ""
-    # a setting that was tuned at another size must fit here too
+    BLOCK, VECTOR = triton.next_power_of_2(N), 16 // x.element_size()
+    sizes = M, N, x.stride(0), mask.stride(0), y.stride(0), scale
+    x_hint, y_hint = _HINTS[LOAD], "evict_first" if STREAM else ""
+    # a setting that was tuned at another size must fit here too: registers, then shared memory
     SPLIT = (SPLIT or 8192) if SWEEP == 0 and BLOCK > 16384 else 0
     PIECES = _pieces(N, SPLIT, x.device) if SPLIT > 0 else 0
+    ROWS = max(1, min(ROWS, 16384 // BLOCK))
     if PIECES > 0:
         num_warps = max(SPLIT // 4096, min(num_warps, SPLIT // 1024))
         _masked_softmax_pieces[(M * PIECES,)](
-            x, mask, y, x.new_zeros(M * PIECES + 1, dtype=torch.int64), M, N, *strides, scale,
+            x, mask, y, x.new_zeros(M * PIECES + 1, dtype=torch.int64), *sizes,
             FULL=N % SPLIT == 0, SCALED=scale != 1.0, PIECES=PIECES, BLOCK=SPLIT,
             LANES=64 * num_warps, X_HINT=x_hint, Y_HINT=y_hint, num_warps=num_warps,
         )  # fmt: skip
-        return y
-    if SWEEP > 0 or BLOCK > 16384:
-        _masked_softmax_long_row[(M,)](
-            x, mask, y, N, *strides, scale, BLOCK=SWEEP or 4096, num_warps=num_warps
-        )
-        return y
-    # registers, then shared memory
-    ROWS = max(1, min(ROWS, 16384 // BLOCK))
-    num_warps = max(num_warps, ROWS * BLOCK // 1024)
-    STAGES = min(STAGES, 1 + 81920 // (ROWS * BLOCK * x.element_size())) if PROGRAMS > 0 else 0
-    _masked_softmax_rows[(_programs(triton.cdiv(M, ROWS), PROGRAMS, x.device),)](
-        x, mask, y, M, N, *strides, scale,
-        FULL=N == BLOCK, EVEN=M % ROWS == 0, SCALED=scale != 1.0, ROWS=ROWS, BLOCK=BLOCK,
-        STAGES=STAGES, X_CACHE=x_cache, X_HINT=x_hint, Y_HINT=y_hint, num_warps=num_warps,
-    )  # fmt: skip
+    elif SWEEP > 0 or BLOCK > 16384:
+        _masked_softmax_long_row[(M,)](x, mask, y, *sizes, BLOCK=SWEEP or 4096, num_warps=num_warps)
+    elif LOAD == 1 and N % VECTOR > 0 and x.stride(0) == N:
+        num_warps = max(num_warps, BLOCK // 1024)
+        _masked_softmax_skewed_rows[(M,)](
+            x, mask, y, N, mask.stride(0), scale, SCALED=scale != 1.0, BESIDE=mask.stride(0) == N,
+            VECTOR=VECTOR, VECTORS=triton.cdiv(N, 32 * num_warps * VECTOR),
+            THREADS=32 * num_warps, Y_HINT=y_hint, num_warps=num_warps,
+        )  # fmt: skip
+    else:
+        _masked_softmax_rows[(min(triton.cdiv(M, ROWS), PROGRAMS * _sms(x.device) or M),)](
+            x, mask, y, *sizes, FULL=N == BLOCK, EVEN=M % ROWS == 0, SCALED=scale != 1.0, ROWS=ROWS,
+            STAGES=min(STAGES, 1 + 81920 // (ROWS * BLOCK * x.element_size())) if PROGRAMS else 0,
+            BLOCK=BLOCK, X_HINT=x_hint, Y_HINT=y_hint, num_warps=max(num_warps, ROWS * BLOCK >> 10),
+        )  # fmt: skip
     return y
 
 
@@ -262,34 +263,33 @@ UNIT = Unit(
             "LOAD": (0, 1, 2, 3),
             "num_warps": (4, 1, 2, 8, 16, 32),
         },
-        # what was best for softmax on an H200, where the loads are half as many
         rule={
-            "ROWS": "max(1, min(8, 4096 // pow2(N))) if M > 2048 else 1",
-            "PROGRAMS": "1 if N > 8192 and N <= 16384 and M > 132 else 0",
+            "ROWS": "max(1, min(8, 4096 // pow2(N)))"
+            " if M > 2048 and (N <= 512 or N % (16 // itemsize) == 0) else 1",
+            "PROGRAMS": "1 if N > 8192 and N <= 16384 and N % 8 == 0 and M > 132 else 0",
             "STAGES": "min(3, 1 + 116224 // (pow2(N) * itemsize))"
-            " if N > 8192 and N <= 16384 and M > 132 else 1",
+            " if N > 8192 and N <= 16384 and N % 8 == 0 and M > 132 else 1",
             "SWEEP": "4096 if N > 524288 else 0",
             "SPLIT": "8192 if N > 16384 and N <= 524288 else 0",
-            "num_warps": "8 if N > 16384 else max(1, min(32,"
-            " (min(8 * pow2(N), 4096) if M > 2048 and N <= 2048 else pow2(N))"
-            " // (1024 if N % 8 > 0 and N > 2048 else 512)))",
+            "LOAD": "1 if N % (16 // itemsize) > 0 and N > 512 and N <= 16384 else 0",
+            "num_warps": "8 if N > 16384 else max(1, pow2(N) // (256 if M <= 2048 and N <= 2048"
+            " else 1024)) if N % (16 // itemsize) > 0 and N > 512 else max(1, min(32,"
+            " (min(8 * pow2(N), 4096) if M > 2048 and N <= 2048 else pow2(N)) // 512))",
         },
         constraints=(
             "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N > 8192 and STREAM + LOAD == 0)",
             "SPLIT == 0 or (SWEEP + PROGRAMS == 0 and ROWS == 1 and LOAD == 2 * STREAM"
             " and N > 16384 and N <= 64 * SPLIT)",
-            "SWEEP + SPLIT > 0 or N <= 16384",
             "(PROGRAMS > 0) == (STAGES > 1)",
-            "PROGRAMS == 0 or N >= 2048",
+            "PROGRAMS == 0 or (N >= 2048 and LOAD % 2 == 0 and M > 132 * ROWS * PROGRAMS)",
+            "LOAD != 1 or (ROWS == 1 and PROGRAMS == 0 and N % (16 // itemsize) > 0 and N > 512)",
             # what fits in L2 may be wanted from there next
-            "(STREAM == 0 and LOAD % 2 == 0) or M * N * itemsize > 33554432",
-            "PROGRAMS == 0 or LOAD % 2 == 0",
-            "PROGRAMS == 0 or M > 132 * ROWS * PROGRAMS",
+            "(STREAM == 0 and LOAD < 3) or M * N * itemsize > 33554432",
             "ROWS == 1 or (M >= 264 * ROWS and ROWS * pow2(N) <= 8192)",
             # 8 to 32 values of each tensor a thread, or 4 where SMs are idle: more spill
             "SWEEP + SPLIT > 0 or num_warps == 1"
             " or (256 if M > 132 else 128) * num_warps <= ROWS * pow2(N)",
-            "SWEEP + SPLIT > 0 or ROWS * pow2(N) <= 1024 * num_warps",
+            "SWEEP + SPLIT > 0 or ROWS * pow2(N) <= min(16384, 1024 * num_warps)",
             "SPLIT == 0 or (1024 * num_warps <= SPLIT and SPLIT <= 4096 * num_warps)",
             "SWEEP == 0 or (128 * num_warps <= SWEEP and SWEEP <= 1024 * num_warps)",
             # the rows in flight fit in an SM's shared memory, 227 KiB on Hopper
