@@ -203,13 +203,14 @@ def run(
     *,
     widen: bool = False,
     device: torch.device | str | None = None,
-    after: Callable[[object], object] = lambda result: result,
+    before: Callable[[str, list[Any]], list[Any]] = lambda _, args: args,
+    after: Callable[[str, Any], Any] = lambda _, result: result,
 ) -> tuple[torch.Tensor, ...]:
     """The graph's outputs on these tensors, in the order of `graph.outputs`.
 
-    Runs on `device`, or where the first input lies; `after` may change what a call computed. Inputs
-    are never written to. A list argument stands item by item in `args`. Raises `ProblemError` where
-    torch refuses a call.
+    Runs on `device`, or where the first input lies; `before` may change what an op is given by
+    position, `after` what it computed. Inputs are never written to. A list argument stands
+    item by item in `args`. Raises `ProblemError` where torch refuses a call.
     """
     check(graph)
     if len(args) != len(graph.inputs):
@@ -224,16 +225,22 @@ def run(
     last_use = {name: i for i, node in enumerate(graph.nodes) for name in _refs(node)}
     with torch.no_grad():
         for i, node in enumerate(graph.nodes):
-            values[node.name] = after(call(node, values, where, widen))
+            values[node.name] = after(node.op, call(node, values, where, widen, before))
             for name in set(_refs(node)) - set(graph.outputs):
                 if last_use[name] == i:
                     del values[name]
     return tuple(_tensor(name, values[name]) for name in graph.outputs)
 
 
-def call(node: Node, values: Mapping[str, Any], where: torch.device, widen: bool) -> object:
+def call(
+    node: Node,
+    values: Mapping[str, Any],
+    where: torch.device,
+    widen: bool,
+    before: Callable[[str, list[Any]], list[Any]] = lambda _, args: args,
+) -> object:
     """What one node computes from the values so far. Raises `ProblemError` where torch refuses."""
-    args = [aten.decode(arg, values, where, widen) for arg in node.args]
+    args = before(node.op, [aten.decode(arg, values, where, widen) for arg in node.args])
     kwargs = {k: aten.decode(v, values, where, widen) for k, v in node.kwargs.items()}
     try:
         if node.op == "getitem":

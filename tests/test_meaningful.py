@@ -151,3 +151,42 @@ def test_only_a_hidden_case_that_torch_itself_fails_holds_nobody():
     public = replace(linear.OP, workloads=(at,))
     assert holds(public, (at, plain), wanted[same])
     assert not holds(public, (at, same), wanted[same])
+
+
+def product(seed: int):
+    """A float32 product whose first row all but cancels: 4096 terms of 1000, up and down."""
+    random = torch.Generator().manual_seed(seed)
+    a = torch.randn(3, 4096, generator=random)
+    a[0] = 1000 + a[0]
+    a[0, 2048:] *= -1
+    b = 1 + 1e-4 * torch.randn(4096, 40, generator=random)
+    return trace(lambda a, b: a @ b, [a, b], {}), [a, b]
+
+
+def in_order(a, b):
+    """Sums one product after another, each rounded to float32."""
+    total = torch.zeros(a.shape[0], b.shape[1])
+    for k in range(a.shape[1]):
+        total = (total.double() + a[:, k : k + 1].double() * b[k].double()).float()
+    return total
+
+
+def test_a_product_in_plain_order_is_excused_where_it_cancels_and_a_coarser_one_is_not():
+    graph, (a, b) = product(0)
+    right = in_order(a, b)
+    assert not is_passed([right], graph, [a, b])
+    assert excused([right], graph, [a, b])
+    # ten bits for twenty-three, as TF32 keeps
+    coarse = (a.view(torch.int32) & ~0x1FFF).view(torch.float32)
+    assert not excused([coarse @ b], graph, [a, b])
+    assert not excused([right.bfloat16().float()], graph, [a, b])
+
+
+def test_infinities_in_one_row_leave_others_to_be_told_apart():
+    graph, (a, b) = product(1)
+    a[2, 5] = torch.inf
+    right = in_order(a, b)
+    assert right[2].isinf().all()
+    assert excused([right], graph, [a, b])
+    assert not excused([right * torch.tensor([[1.0], [1.01], [1.0]])], graph, [a, b])
+    assert not excused([-right], graph, [a, b])

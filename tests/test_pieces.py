@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from evaluator.inputs import Case
+from evaluator.intake import export
+from evaluator.interpret.judge import check_interpreted
 from evaluator.record import record
 from kernel_library.spec import Workload
 
@@ -44,3 +46,12 @@ def test_a_row_is_swept_where_its_pieces_might_wait_for_ever(zygote, name, arch,
     at = Workload({"M": 2, "N": columns}, {"T": "bfloat16"})
     (recording,) = record(unit.op, unit.candidate(), [(at, Case(0))], zygote, arch)
     assert [launch.function for launch in recording.tape.launches] == [f"_{name}_{kernel}"]
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_the_judges_interpreter_waits_for_no_piece(judge, name):
+    """It runs programs one after another, and says so: one SM."""
+    unit = importlib.import_module(f"seeds.{name}").UNIT
+    at = Workload({"M": 2, "N": 40000}, {"T": "float32"})
+    op = export(unit.spec, [at], judge.rooms.recorder)
+    check_interpreted(op, unit.candidate(), [(at, Case(0))], judge.rooms.interpreter)

@@ -12,9 +12,10 @@ from torch.overrides import TorchFunctionMode
 
 from evaluator.poison import fill
 
-#: An H200, as far as launchers ask.
+#: An H200, as far as launchers ask, but with one SM: programs run one after another here, and a
+#: kernel whose programs wait for each other would wait for ever.
 PROPERTIES = SimpleNamespace(
-    name="NVIDIA H200", major=9, minor=0, multi_processor_count=132, warp_size=32,
+    name="NVIDIA H200", major=9, minor=0, multi_processor_count=1, warp_size=32,
     total_memory=150_000_000_000, L2_cache_size=62_914_560, shared_memory_per_block=49_152,
     shared_memory_per_block_optin=232_448, shared_memory_per_multiprocessor=233_472,
     regs_per_multiprocessor=65_536, max_threads_per_multi_processor=2048,

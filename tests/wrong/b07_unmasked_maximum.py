@@ -2,8 +2,8 @@
 
 row          7
 op           quantise
-interpreted  smoke
-replayed     smoke
+interpreted  smoke, correct
+replayed     smoke, correct
 """
 
 import torch
