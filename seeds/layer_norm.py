@@ -179,6 +179,7 @@ def _layer_norm_long_row(
         mean += away / (start // BLOCK + 1)
         squares += away * (x - mean)
     m = tl.sum(mean * count, axis=0) / N
+    m += tl.sum((mean - m) * count, axis=0) / N  # the first is off by 1e-5 where values are 100
     squares += count * (mean - m) * (mean - m)
     r = tl.rsqrt(tl.sum(squares, axis=0) / N + eps)
     blocks = tl.cdiv(N, BLOCK)
@@ -188,8 +189,7 @@ def _layer_norm_long_row(
         x = tl.load(x_ptr + row * x_stride + col, mask=col < N, other=0.0).to(tl.float32)
         w = tl.load(w_ptr + col, mask=col < N, other=0.0).to(tl.float32)
         b = tl.load(b_ptr + col, mask=col < N, other=0.0).to(tl.float32)
-        y = ((x - m) * r * w + b).to(y_ptr.dtype.element_ty)
-        tl.store(y_ptr + row * y_stride + col, y, mask=col < N)
+        tl.store(y_ptr + row * y_stride + col, (x - m) * r * w + b, mask=col < N)
 
 
 #: By LOAD: the cache modifier of x, the eviction policies of x and of w and b; 5 is as 0.
