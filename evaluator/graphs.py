@@ -203,12 +203,12 @@ def run(
     *,
     widen: bool = False,
     device: torch.device | str | None = None,
-    before: Callable[[str, list[Any]], list[Any]] = lambda _, args: args,
-    after: Callable[[str, Any], Any] = lambda _, result: result,
+    before: Callable[[Node, list[Any]], list[Any]] = lambda _, args: args,
+    after: Callable[[Node, Any], Any] = lambda _, result: result,
 ) -> tuple[torch.Tensor, ...]:
     """The graph's outputs on these tensors, in the order of `graph.outputs`.
 
-    Runs on `device`, or where the first input lies; `before` may change what an op is given by
+    Runs on `device`, or where the first input lies; `before` may change what a node is given by
     position, `after` what it computed. Inputs are never written to. A list argument stands
     item by item in `args`. Raises `ProblemError` where torch refuses a call.
     """
@@ -225,7 +225,7 @@ def run(
     last_use = {name: i for i, node in enumerate(graph.nodes) for name in _refs(node)}
     with torch.no_grad():
         for i, node in enumerate(graph.nodes):
-            values[node.name] = after(node.op, call(node, values, where, widen, before))
+            values[node.name] = after(node, call(node, values, where, widen, before))
             for name in set(_refs(node)) - set(graph.outputs):
                 if last_use[name] == i:
                     del values[name]
@@ -237,10 +237,10 @@ def call(
     values: Mapping[str, Any],
     where: torch.device,
     widen: bool,
-    before: Callable[[str, list[Any]], list[Any]] = lambda _, args: args,
+    before: Callable[[Node, list[Any]], list[Any]] = lambda _, args: args,
 ) -> object:
     """What one node computes from the values so far. Raises `ProblemError` where torch refuses."""
-    args = before(node.op, [aten.decode(arg, values, where, widen) for arg in node.args])
+    args = before(node, [aten.decode(arg, values, where, widen) for arg in node.args])
     kwargs = {k: aten.decode(v, values, where, widen) for k, v in node.kwargs.items()}
     try:
         if node.op == "getitem":

@@ -1,10 +1,10 @@
 """What rounding does to an answer: a graph in float64, rounded at random on the way.
 
-Monte Carlo arithmetic (D. S. Parker, UCLA CSD-970002, 1997). Each result is off by up to half a
-step of the dtype that torch has there. What goes on within an op is in float32: each operand is off
-by up to half a step of that, and one of a product of K terms by sqrt(K) times as much, as the sum
-of K roundings in a row is (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2002,
-section 4.2).
+Monte Carlo arithmetic (D. S. Parker, UCLA CSD-970002, 1997). Each result that is computed is off by
+up to half a step of the dtype that torch has there; what is only picked or moved is exact, so that
+no kernel may take an equal for a lesser one. Within an op that sums, in float32, what is summed is
+off by up to half a step of that; in a product of K terms, which kernels sum in a row, by sqrt(K)
+times as much (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 4.2).
 """
 
 from __future__ import annotations
@@ -16,15 +16,29 @@ import torch
 
 from evaluator import aten
 from evaluator.graphs import run
-from kernel_library.graph import Graph
+from kernel_library.graph import Graph, Node
 
-#: Products of matrices, and which argument is summed over along its last axis.
+#: Products of matrices, by name, and which argument is summed over along its last axis.
 _PRODUCTS = {
-    "aten.mm.default": 0, "aten.bmm.default": 0, "aten.mv.default": 0, "aten.dot.default": 0,
-    "aten.matmul.default": 0, "aten.linear.default": 0, "aten.addmm.default": 1,
-    "aten.baddbmm.default": 1, "aten.addmv.default": 1,
-    "aten.scaled_dot_product_attention.default": 0,
+    "mm": 0, "bmm": 0, "mv": 0, "dot": 0, "matmul": 0, "linear": 0, "addmm": 1, "baddbmm": 1,
+    "addmv": 1, "scaled_dot_product_attention": 0,
 }  # fmt: skip
+#: Others that sum their first argument.
+_SUMS = frozenset({
+    "sum", "mean", "var", "var_mean", "std", "linalg_vector_norm", "cumsum", "logsumexp",
+    "softmax", "log_softmax", "layer_norm", "rms_norm", "group_norm", "native_layer_norm",
+    "native_group_norm",
+})  # fmt: skip
+
+
+#: Ops that pick, move or count and round nothing, beside views.
+_EXACT = frozenset({
+    "abs", "amax", "amin", "aminmax", "cat", "ceil", "clamp", "clamp_max", "clamp_min", "clone",
+    "constant_pad_nd", "embedding", "flip", "floor", "gather", "index", "index_select",
+    "kthvalue", "masked_fill", "max", "maximum", "median", "min", "minimum", "neg", "relu",
+    "repeat", "roll", "round", "scatter", "sign", "sort", "stack", "take_along_dim", "topk",
+    "tril", "triu", "trunc", "where",
+})  # fmt: skip
 
 
 class Rounding:
@@ -32,37 +46,41 @@ class Rounding:
 
     def __init__(self, graph: Graph, inputs: Sequence[torch.Tensor]) -> None:
         self.graph, self.inputs = graph, inputs
+        self._nodes = {node.name: node for node in graph.nodes}
         self._random = torch.Generator(inputs[0].device).manual_seed(0)
-        self._steps: list[float] = []
+        self._steps: dict[str, float] = {}
         run(graph, inputs, after=self._noted)
-        dtypes = {t.dtype for t in inputs}
-        finest = torch.float64 if torch.float64 in dtypes else torch.float32
-        self._within = torch.finfo(finest).eps
+        double = any(tensor.dtype == torch.float64 for tensor in inputs)
+        self._within = torch.finfo(torch.float64 if double else torch.float32).eps
 
     def run(self) -> tuple[torch.Tensor, ...]:
         """The outputs, in float64."""
-        steps = iter(self._steps)
+        return run(
+            self.graph, self.inputs, widen=True, before=self._operands,
+            after=lambda node, result: self._moved(result, self._steps[node.name]),
+        )  # fmt: skip
 
-        def rounded(_: str, result: Any) -> Any:  # noqa: ANN401
-            return self._moved(result, next(steps))
-
-        return run(self.graph, self.inputs, widen=True, before=self._operands, after=rounded)
-
-    def _noted(self, op: str, result: Any) -> Any:  # noqa: ANN401
-        rounds = isinstance(result, torch.Tensor) and result.is_floating_point() and not _looks(op)
-        self._steps.append(torch.finfo(result.dtype).eps if rounds else 0.0)
+    def _noted(self, node: Node, result: Any) -> Any:  # noqa: ANN401
+        floats = isinstance(result, torch.Tensor) and result.is_floating_point()
+        rounds = floats and not self._is_exact(node)
+        self._steps[node.name] = torch.finfo(result.dtype).eps if rounds else 0.0
         return result
 
-    def _operands(self, op: str, args: list[Any]) -> list[Any]:
-        if _looks(op):
+    def _is_exact(self, node: Node) -> bool:
+        if node.op == "getitem":
+            source = self._nodes.get(str(node.args[0]["ref"]))  # type: ignore[index, call-overload]
+            return source is not None and self._is_exact(source)
+        # torch calls a cast a view, too, for one to the same dtype is
+        view = getattr(aten.resolve(node.op), "is_view", False) and _name(node) != "to"
+        return view or _name(node) in _EXACT
+
+    def _operands(self, node: Node, args: list[Any]) -> list[Any]:
+        name = _name(node)
+        if name not in _PRODUCTS and name not in _SUMS:
             return args
-        many = _PRODUCTS.get(op)
-        return [
-            self._moved(arg, self._within * (arg.shape[-1] ** 0.5 if i == many else 1.0))
-            if isinstance(arg, torch.Tensor) and arg.dim()
-            else arg
-            for i, arg in enumerate(args)
-        ]
+        at = _PRODUCTS.get(name, 0)
+        terms = args[at].shape[-1] if name in _PRODUCTS else 1
+        return [*args[:at], self._moved(args[at], self._within * terms**0.5), *args[at + 1 :]]
 
     def _moved(self, value: Any, step: float) -> Any:  # noqa: ANN401
         """A tensor of floats with each moved by up to half a step."""
@@ -72,8 +90,6 @@ class Rounding:
         return value * (1 + step * share)
 
 
-def _looks(op: str) -> bool:
-    """Whether an op only looks at its operand in another way, and computes nothing."""
-    # torch calls a cast a view, too, for one to the same dtype is
-    view: bool = op != "getitem" and getattr(aten.resolve(op), "is_view", False)
-    return view and not op.startswith("aten.to.")
+def _name(node: Node) -> str:
+    """The op without its namespace, overload and underscore."""
+    return node.op.removeprefix("aten.").partition(".")[0].lstrip("_")

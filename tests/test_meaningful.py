@@ -190,3 +190,16 @@ def test_infinities_in_one_row_leave_others_to_be_told_apart():
     assert excused([right], graph, [a, b])
     assert not excused([right * torch.tensor([[1.0], [1.01], [1.0]])], graph, [a, b])
     assert not excused([-right], graph, [a, b])
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0, 1.0, 0.5], [3.0, 3.0, 3.0, 3.0]])
+def test_an_equal_taken_for_a_lesser_one_is_no_rounding(values):
+    x = torch.tensor([values * 8])
+    for wrong, reference in [
+        (torch.where(x > 1, x, 0.0), lambda x: torch.where(x >= 1, x, 0.0)),
+        (torch.ceil(x) - 1, torch.floor),
+        (torch.where(x < x.amax(), 1.0, 0.0), lambda x: torch.where(x <= x.amax(), 1.0, 0.0)),
+    ]:
+        graph = trace(reference, [x], {})
+        if not is_passed([wrong], graph, [x]):
+            assert not excused([wrong], graph, [x])
