@@ -125,7 +125,9 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def pack(tensor: torch.Tensor) -> Constant:
     """A small tensor as plain data."""
-    raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    # contiguous() keeps the stride of a single element, which no view as bytes may have
+    plain = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+    raw = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
     dtype = str(tensor.dtype).removeprefix("torch.")
     return Constant(dtype, tuple(tensor.shape), b64encode(raw).decode())
 

@@ -8,13 +8,15 @@ import pytest
 import torch
 from isolates import run_in_fork
 
+from evaluator import aten
 from evaluator.errors import CandidateError, LabError
 from evaluator.graphs import trace
 from evaluator.inputs import Case, draw
 from evaluator.interpret.judge import check_interpreted
-from evaluator.interpret.wire import RULES, Answer, Result, Returned, answer_json, pack
+from evaluator.interpret.wire import RULES, Answer, Result, Returned, answer_json, pack, raw
 from evaluator.isolate import Died, Done
 from evaluator.matrix import INTERPRETED, matrix, smoke
+from evaluator.play.check import same_bits
 from evaluator.unsaid import fault
 from kernel_library.candidate import Candidate
 from kernel_library.graph import Graph, Node
@@ -381,3 +383,14 @@ def test_a_workload_that_was_not_exported_is_our_fault():
     op = replace(SMALL, reference=Reference(""))
     with pytest.raises(LabError, match="not been exported"):
         check_interpreted(op, Candidate("softmax", SOFTMAX, "softmax"), SMOKE, run_in_fork)
+
+
+def test_a_single_element_is_sent_whatever_its_stride():
+    """torch calls it contiguous, and leaves it the stride that it has."""
+    one = torch.tensor([1.5, 2.0, 2.5])[::2][:1]
+    assert one.stride() == (2,) and one.is_contiguous()
+    assert raw(one) == raw(torch.tensor([1.5]))
+    assert aten.unpack("one", aten.pack(one)).tolist() == [1.5]
+    assert same_bits((one,), (one.clone(),)) and not same_bits((one,), (one + 1,))
+    turned = torch.arange(6.0).reshape(2, 3).t()
+    assert raw(turned) == raw(turned.contiguous())

@@ -131,8 +131,7 @@ def raw(tensor: torch.Tensor) -> bytes:
     """A tensor's elements in order, as bytes."""
     if not tensor.numel():
         return b""
-    plain = bits(tensor.detach().contiguous()).cpu()
-    return plain.reshape(-1).view(torch.uint8).numpy().tobytes()
+    return bits(tensor.detach()).cpu().numpy().tobytes()
 
 
 def tensors(returned: Sequence[Returned], blobs: memoryview) -> tuple[list[torch.Tensor], int]:

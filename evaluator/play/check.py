@@ -17,6 +17,7 @@ from evaluator.picked import Answers, answers
 from evaluator.play.baselines import graph_at
 from evaluator.play.player import Player, finish
 from evaluator.play.wire import Take
+from evaluator.poison import bits
 from kernel_library.spec import OpSpec, Workload
 
 Outputs = tuple[torch.Tensor, ...]
@@ -124,16 +125,12 @@ def kernels(player: Player) -> list[str]:
 
 def same_bits(some: Outputs, others: Outputs) -> bool:
     """Whether two calls gave the same, NaN by NaN."""
-    return all(torch.equal(_raw(a), _raw(b)) for a, b in zip(some, others, strict=True))
+    return all(torch.equal(bits(a), bits(b)) for a, b in zip(some, others, strict=True))
 
 
 def _same_again(got: Outputs, again: Outputs) -> None:
     if not same_bits(got, again):
         raise CandidateError("correct", "gives other bits when it is run again on the same inputs")
-
-
-def _raw(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
 def _other_poison(take: Take) -> Take:
