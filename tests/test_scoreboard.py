@@ -4,6 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -13,6 +14,7 @@ from kernel_library.candidate import Candidate
 from kernel_library.device import Ceilings, Device, Target
 from kernel_library.spec import OpSpec, Tensor, Workload
 from kernel_library.verdict import Measurement, Passed, Record, Rejected, Versus
+from worker.dots import picture
 from worker.retrieval import Known
 from worker.scoreboard import TRIED, Board, Entry, add, judged, markdown, result
 
@@ -94,7 +96,7 @@ def test_entries_stay_until_they_are_made_again(tmp_path: Path):
     known = replace(DEVICE, versions=DEVICE.versions | {"bandwidth": "4"})
     board = add(again, known, page)
     assert board.entries == (BAD, again)
-    assert page.read_text() == markdown(board, DEVICE)
+    assert page.read_text() == markdown(board, DEVICE, "board.svg")
 
 
 def test_two_may_fill_one_page_at_the_same_time(tmp_path: Path):
@@ -132,3 +134,19 @@ def test_kernels_are_judged_side_by_side_and_a_failure_of_ours_costs_no_other():
     assert GOOD.verdict in told and [str(each) for each in told if isinstance(each, LabError)] == [
         "the player was lost"
     ]
+
+
+def test_a_picture_lies_beside_the_page_with_a_dot_for_each_race(tmp_path: Path):
+    page = tmp_path / "board.md"
+    add(GOOD, DEVICE, page)
+    alone = Entry("gemm", Passed((), RECORD, (timed(40),)), "2026-11-29")
+    add(alone, DEVICE, page)
+    root = ElementTree.parse(tmp_path / "board.svg").getroot()
+    dots = list(root.iter("{http://www.w3.org/2000/svg}circle"))
+    assert [dot.get("class") for dot in dots] == ["loss", "win"]
+    # 0.5x, 1x and 2x lie evenly, and a loss is left of the middle
+    loss, win = (float(dot.get("cx")) for dot in dots)
+    even = root.find(".//*[@class='even']")
+    assert loss < float(even.get("x1")) < win and loss + win == 2 * float(even.get("x1"))
+    assert "](board.svg)" in page.read_text()
+    assert picture([]) == ""

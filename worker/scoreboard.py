@@ -16,6 +16,7 @@ from kernel_library.candidate import Candidate
 from kernel_library.device import LEAST_MARGIN, Device
 from kernel_library.spec import OpSpec
 from kernel_library.verdict import Measurement, Passed, Rejected, Verdict, geomean
+from worker.dots import Dot, picture
 from worker.retrieval import Known
 
 #: How a unit's gradient is called.
@@ -95,7 +96,9 @@ def add(entry: Entry, device: Device, page: Path) -> Board:
         board = _kept(data.read(), device).having(entry)
         data.truncate(0)
         data.write(_board.dump_json(board, indent=1).decode() + "\n")
-        page.write_text(markdown(board, device) + _by_hand(page))
+        drawn = page.with_suffix(".svg")
+        drawn.write_text(picture(list(_dots(_timed(board)))))
+        page.write_text(markdown(board, device, drawn.name) + _by_hand(page))
     return board
 
 
@@ -111,10 +114,9 @@ def result(measured: Measurement) -> str:
     return measured.versus[best].outcome if best else ALONE
 
 
-def markdown(board: Board, device: Device) -> str:
-    """The scoreboard as a page: its totals, then a row for each workload."""
-    passed = [(e.name, e.verdict) for e in board.entries if isinstance(e.verdict, Passed)]
-    timed = [(name, m) for name, verdict in passed for m in verdict.measured]
+def markdown(board: Board, device: Device, drawn: str = "") -> str:
+    """The scoreboard as a page: its totals, a picture that lies beside it, a row a workload."""
+    timed = _timed(board)
     versions = ", ".join(f"{name} {version}" for name, version in board.versions.items())
     arms = list(dict.fromkeys(arm for _, m in timed for arm in m.baselines))
     lines = [
@@ -127,6 +129,11 @@ def markdown(board: Board, device: Device) -> str:
         "",
         *_totals(timed),
         "",
+        *(
+            [f"![Each workload by its best baseline's time over ours]({drawn})", ""]
+            if drawn
+            else []
+        ),
         f"| kernel | workload | ours | of roofline | {' | '.join(arms)} | against the best |",
         "|---|---|" + "---|" * (3 + len(arms)),
         *(_row(name, m, arms) for name, m in timed),
@@ -135,6 +142,17 @@ def markdown(board: Board, device: Device) -> str:
         *_rejected(board.entries),
     ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _timed(board: Board) -> list[tuple[str, Measurement]]:
+    passed = [(e.name, e.verdict) for e in board.entries if isinstance(e.verdict, Passed)]
+    return [(name, m) for name, verdict in passed for m in verdict.measured]
+
+
+def _dots(timed: Sequence[tuple[str, Measurement]]) -> Iterator[Dot]:
+    for name, m in timed:
+        if best := m.best_baseline:
+            yield Dot(name, str(m.at), m.speedup(best), result(m))
 
 
 def _totals(timed: Sequence[tuple[str, Measurement]]) -> Iterator[str]:
