@@ -19,7 +19,7 @@ def scoreboard(
     ),
     ops: Annotated[str, typer.Option(help="Only these seeds, parted by commas.")] = "",
 ) -> None:
-    """Judge and time every seed beside every baseline; keep a page and its JSON.
+    """Judge and time every seed beside every baseline; keep a page, its picture and its JSON.
 
     What the JSON holds of other seeds on this device, at the same versions, stays; so one process
     for each GPU may fill the same page.
