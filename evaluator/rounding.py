@@ -29,8 +29,6 @@ _SUMS = frozenset({
     "softmax", "log_softmax", "layer_norm", "rms_norm", "group_norm", "native_layer_norm",
     "native_group_norm",
 })  # fmt: skip
-
-
 #: Ops that pick, move or count and round nothing, beside views.
 _EXACT = frozenset({
     "abs", "amax", "amin", "aminmax", "cat", "ceil", "clamp", "clamp_max", "clamp_min", "clone",

@@ -12,7 +12,7 @@ x, d_x  (M, H), any row stride; w, d_w (V, H), likewise; target (M,), int64 belo
         loss, d_loss float32, (M,) with reduction="none", else (1,), d_loss what will flow back: 1,
         or a loss scale. Rows whose label is ignore_index, or negative, count for nothing
 dtype   float32 (in full precision, never tf32), float16, bfloat16; sums in float32
-moves   reads x and w once, writes the gradients once; the workspace is CHUNK * V values
+moves   reads x and w once, writes the gradients once; the workspace is V values for each row of a chunk
 plan    CHUNK rows at a time, or M / 4: a kernel multiplies, and stores exp of how far each logit
         is below the largest of its tile, which bfloat16 holds to 0.4 % where it would round a
         logit of 1000 by 2, with the tile's sums; a second joins a row's tiles and turns what was
@@ -240,7 +240,7 @@ def fused_linear_cross_entropy(
     # these ones count the rows, and then become the rows' losses
     _add_rows[(1,)](row, target, count, count, M, ignore_index, MEAN=False)
     d_x, d_w = x.new_empty((M, H)), x.new_empty((V, H)) if M > 0 else x.new_zeros((V, H))
-    # each chunk rounds d_w once more: after 8 in bfloat16 it was off by twice what is allowed
+    # each chunk rounds d_w once more: in a simulation, 8 in bfloat16 were too many
     TILES, step = triton.cdiv(V, BLOCK_N), triton.cdiv(M, min(4, triton.cdiv(M, CHUNK)) or 1)
     whole = V // 64 * 64 or V
     parted = [slice(v, min(V, v + whole)) for v in range(0, V, whole)]
