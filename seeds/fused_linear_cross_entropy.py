@@ -12,7 +12,7 @@ x, d_x  (M, H), any row stride; w, d_w (V, H), likewise; target (M,), int64 belo
         loss, d_loss float32, (M,) with reduction="none", else (1,), d_loss what will flow back: 1,
         or a loss scale. Rows whose label is ignore_index, or negative, count for nothing
 dtype   float32 (in full precision, never tf32), float16, bfloat16; sums in float32
-moves   reads x and w once, writes the gradients once; the workspace is V values for each row of a chunk
+moves   reads x and w once, writes the gradients once; the workspace is a chunk's rows of V values
 plan    CHUNK rows at a time, or M / 4: a kernel multiplies, and stores exp of how far each logit
         is below the largest of its tile, which bfloat16 holds to 0.4 % where it would round a
         logit of 1000 by 2, with the tile's sums; a second joins a row's tiles and turns what was
