@@ -197,13 +197,17 @@ def check(graph: Graph) -> None:
         raise ProblemError("the graph has no outputs, or one that nothing computes")
 
 
+def _as_given(_: Node, args: list[Any]) -> list[Any]:
+    return args
+
+
 def run(
     graph: Graph,
     args: Sequence[torch.Tensor],
     *,
     widen: bool = False,
     device: torch.device | str | None = None,
-    before: Callable[[Node, list[Any]], list[Any]] = lambda _, args: args,
+    before: Callable[[Node, list[Any]], list[Any]] = _as_given,
     after: Callable[[Node, Any], Any] = lambda _, result: result,
 ) -> tuple[torch.Tensor, ...]:
     """The graph's outputs on these tensors, in the order of `graph.outputs`.
@@ -237,7 +241,7 @@ def call(
     values: Mapping[str, Any],
     where: torch.device,
     widen: bool,
-    before: Callable[[Node, list[Any]], list[Any]] = lambda _, args: args,
+    before: Callable[[Node, list[Any]], list[Any]] = _as_given,
 ) -> object:
     """What one node computes from the values so far. Raises `ProblemError` where torch refuses."""
     args = before(node, [aten.decode(arg, values, where, widen) for arg in node.args])
