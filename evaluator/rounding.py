@@ -4,7 +4,9 @@ Monte Carlo arithmetic (D. S. Parker, UCLA CSD-970002, 1997). Each result that i
 up to half a step of the dtype that torch has there; what is only picked or moved is exact, so that
 no kernel may take an equal for a lesser one. Within an op that sums, in float32, what is summed is
 off by up to half a step of that; in a product of K terms, which kernels sum in a row, by sqrt(K)
-times as much (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 4.2).
+times as much (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 4.2), the
+terms of a run all the same way: what a sum in a row loses grows with how far it goes before it
+comes back, where terms of either sign mix as where a run of them adds up.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ _PRODUCTS = {
     "mm": 0, "bmm": 0, "mv": 0, "dot": 0, "matmul": 0, "linear": 0, "addmm": 1, "baddbmm": 1,
     "addmv": 1, "scaled_dot_product_attention": 0,
 }  # fmt: skip
+#: Into how many runs the terms of a product are cut.
+_RUNS = 16
 #: Others that sum their first argument.
 _SUMS = frozenset({
     "sum", "mean", "var", "var_mean", "std", "linalg_vector_norm", "cumsum", "logsumexp",
@@ -76,15 +80,21 @@ class Rounding:
         name = _name(node)
         if name not in _PRODUCTS and name not in _SUMS:
             return args
-        at = _PRODUCTS.get(name, 0)
-        terms = args[at].shape[-1] if name in _PRODUCTS else 1
-        return [*args[:at], self._moved(args[at], self._within * terms**0.5), *args[at + 1 :]]
+        if name in _SUMS:
+            return [self._moved(args[0], self._within), *args[1:]]
+        at = _PRODUCTS[name]
+        terms = args[at].shape[-1]
+        moved = self._moved(args[at], self._within * terms**0.5, -(-terms // _RUNS))
+        return [*args[:at], moved, *args[at + 1 :]]
 
-    def _moved(self, value: Any, step: float) -> Any:  # noqa: ANN401
-        """A tensor of floats with each moved by up to half a step."""
+    def _moved(self, value: Any, step: float, run: int = 1) -> Any:  # noqa: ANN401
+        """A tensor of floats with each moved by up to half a step, `run` of a row alike."""
         if not step or not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return value
-        share = torch.empty_like(value).uniform_(-0.5, 0.5, generator=self._random)
+        some = value[..., ::run] if run > 1 else value
+        share = torch.empty_like(some).uniform_(-0.5, 0.5, generator=self._random)
+        if run > 1:
+            share = share.repeat_interleave(run, -1)[..., : value.shape[-1]]
         return value * (1 + step * share)
 
 
