@@ -15,12 +15,10 @@ if TYPE_CHECKING:
     from worker.judging import Judge
     from worker.retrieval import Known
 
-BASELINES = "eager,compile,max-autotune,liger,fla"
-
 
 def bench(
     op: Annotated[str, typer.Argument(help="A seed by name, or a unit file.")],
-    against: Annotated[str, typer.Option(help="Baselines, parted by commas.")] = BASELINES,
+    against: Annotated[str, typer.Option(help="Baselines, parted by commas.")] = "all",
     only: Annotated[str, typer.Option(help="Only workloads whose name has this in it.")] = "",
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:

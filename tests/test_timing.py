@@ -12,7 +12,7 @@ from tapes import AT, CPU, op_of, plain_op
 import seeds
 from evaluator.datasheet import MARGIN, datasheet
 from evaluator.errors import CandidateError, LabError
-from evaluator.graphs import run
+from evaluator.graphs import run, trace
 from evaluator.play import baselines, libraries
 from evaluator.play.statistics import (
     Plan,
@@ -29,7 +29,7 @@ from evaluator.play.throttle import named
 from evaluator.play.timing import _Batch, kept
 from kernel_library.codec import device_json
 from kernel_library.device import Ceilings, Device, Target
-from kernel_library.spec import Cost
+from kernel_library.spec import Cost, Reference
 from kernel_library.unit import discover
 
 
@@ -212,11 +212,11 @@ def test_a_rival_that_computes_something_else_is_no_rival():
             baselines.agrees("fla", wrong, graph, x)
 
 
-@pytest.mark.parametrize(("library", "ops"), libraries.LIBRARIES.items())
-def test_a_librarys_function_is_called_as_the_table_says(monkeypatch, library, ops):
+@pytest.mark.parametrize("library", ["liger", "fla"])
+def test_a_librarys_function_is_called_as_the_table_says(monkeypatch, library):
     """Each op of the table is a seed's, and its call gets the op's own inputs and options."""
     units = {unit.op.name: unit.op for unit in discover(seeds)}
-    for name, function in ops.items():
+    for name, function in libraries.LIBRARIES[library].items():
         called = []
         stand_in = Recorder(lambda *args, called=called, **named: called.append((args, named)))
         monkeypatch.setitem(sys.modules, function.module, stand_in)
@@ -229,6 +229,63 @@ def test_a_librarys_function_is_called_as_the_table_says(monkeypatch, library, o
         for option, value in function.only.items():
             with pytest.raises(libraries.Missing, match="with these options"):
                 libraries.find(library, name, {**options, option: f"not {value}"})
+
+
+def fp8_gemm(a, b, a_scale, b_scale):
+    wide = (a.float() * a_scale) @ (b.float() * b_scale.reshape(-1, 1)).T
+    return wide.to(torch.bfloat16)
+
+
+def grouped_gemm(x, w, ends):
+    row = torch.arange(x.shape[0])[:, None]
+    of = (row >= ends).sum(-1)
+    return torch.bmm(x[:, None].float(), w[of].mT.float())[:, 0].to(x.dtype)
+
+
+def eighths(*shape):
+    return torch.randint(-8, 9, shape).div(8)
+
+
+def grouped():
+    ends = torch.tensor([16, 16, 40, 64], dtype=torch.int32)
+    return [eighths(64, 32).bfloat16(), eighths(4, 48, 32).bfloat16(), ends]
+
+
+def scaled(*scales):
+    a, b = (eighths(n, 32).to(torch.float8_e4m3fn) for n in (64, 48))
+    return [a, b, *scales]
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize(
+    ("name", "reference", "inputs"),
+    [
+        ("scaled_mm", fp8_gemm, scaled(torch.tensor(0.5), torch.tensor(3.0))),
+        ("scaled_mm", fp8_gemm, scaled(torch.rand(64, 1), torch.rand(1, 48))),
+        ("grouped_mm", grouped_gemm, grouped()),
+    ],
+    ids=["one scale each", "a scale a row", "groups"],
+)
+def test_torchs_own_products_do_what_such_a_reference_spells_out(name, reference, inputs, device):
+    graph = trace(reference, inputs, {})
+    op = replace(
+        plain_op(), name=reference.__name__, reference=Reference("", graphs={str(AT): graph})
+    )
+    assert baselines.chosen(baselines.ALL, op) == ("eager", "compile", "max-autotune", name)
+    there = [tensor.to(device) for tensor in inputs]
+    baselines.agrees(name, baselines.baseline(name, op, AT, there[0].device), graph, there)
+
+
+def test_all_are_those_that_such_an_op_may_have():
+    def attention(x):
+        return torch.nn.functional.scaled_dot_product_attention(*[x[None, None]] * 3)[0, 0]
+
+    always = ("eager", "compile", "max-autotune")
+    assert baselines.chosen(baselines.ALL, plain_op()) == always
+    assert baselines.chosen(("liger",), plain_op()) == ("liger",)
+    assert baselines.chosen(baselines.ALL, op_of(attention)) == (*always, "cudnn", "flash")
+    seed = replace(plain_op(), name="rms_norm")
+    assert baselines.chosen(baselines.ALL, seed) == (*always, "liger", "fla")
 
 
 class Recorder:

@@ -20,7 +20,7 @@ from evaluator.intake import export
 from evaluator.isolate import Died
 from evaluator.labs import Rooms, interpreted_lab, open_rooms, replayed_lab
 from evaluator.matrix import REPLAYED
-from evaluator.play.libraries import LIBRARIES
+from evaluator.play.baselines import ALL
 from evaluator.play.wire import Pace
 from kernel_library.candidate import Candidate
 from kernel_library.codec import device_json
@@ -35,7 +35,6 @@ QUICK = Pace(seconds=0.02)
 #: Each free axis still meets each kind of edge over the settings of an op; compiling for a size is
 #: the larger part of what a candidate costs.
 QUICK_CASES = replace(REPLAYED, hidden=4)
-FULL = ("eager", "compile", "max-autotune", *LIBRARIES)
 CALIBRATE_SECONDS = 180.0
 
 
@@ -70,7 +69,7 @@ class Judge:
 
 
 @contextmanager
-def open_judge(device_path: Path, arms: tuple[str, ...] = FULL) -> Iterator[Judge]:
+def open_judge(device_path: Path, arms: tuple[str, ...] = ALL) -> Iterator[Judge]:
     """A judge for this machine: replaying where there is a GPU, else interpreting.
 
     Calibrates the GPU if that was never done. Raises LabError where the GPU cannot be measured.

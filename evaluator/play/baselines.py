@@ -24,6 +24,8 @@ from kernel_library.spec import OpSpec, Workload
 Baseline = Callable[[Sequence[torch.Tensor]], object]
 #: What each name means; the first three apply to every op.
 BASELINES = ("eager", "compile", "max-autotune", "cudnn", "flash", *LIBRARIES)
+#: In place of names: each that there is for the op.
+ALL = ("all",)
 _MODES = {"compile": None, "max-autotune": "max-autotune-no-cudagraphs"}
 _ATTENTION = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
 _SDPA = "aten.scaled_dot_product_attention.default"
@@ -31,6 +33,23 @@ _SDPA = "aten.scaled_dot_product_attention.default"
 
 class NotApplicable(Exception):  # noqa: N818 (it is an outcome, not an error of ours)
     """This baseline does not exist for this op, or is not installed here."""
+
+
+def chosen(names: tuple[str, ...], op: OpSpec) -> tuple[str, ...]:
+    """The names, or for `ALL` those of which an op like this may have one.
+
+    The op carries its graphs: attention is told by what they call.
+    """
+    if names != ALL:
+        return names
+    attends = any(map(_attends, op.reference.graphs.values()))
+    others = {name for name in _ATTENTION if not attends}
+    others |= {name for name, ops in LIBRARIES.items() if op.name not in ops}
+    return tuple(name for name in BASELINES if name not in others)
+
+
+def _attends(graph: Graph) -> bool:
+    return any(node.op == _SDPA for node in graph.nodes)
 
 
 def baseline(name: str, op: OpSpec, at: Workload, device: torch.device) -> Baseline:
@@ -101,7 +120,7 @@ def _compiled(graph: Graph, mode: str | None, device: torch.device) -> Baseline:
 
 
 def _attention(name: str, graph: Graph) -> Baseline:
-    if all(node.op != _SDPA for node in graph.nodes):
+    if not _attends(graph):
         raise NotApplicable(f"{name}: the op is no scaled dot-product attention")
 
     def call(args: Sequence[torch.Tensor]) -> object:

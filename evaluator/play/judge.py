@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pydantic import ValidationError
 
 from evaluator.errors import CandidateError, LabError, ProblemError
 from evaluator.isolate import Died, Isolate
 from evaluator.matrix import describe, shown
+from evaluator.play.baselines import chosen
 from evaluator.play.wire import Race, Reply, Request, Take, dump_request, load_reply, pack
 from evaluator.turns import Turns
 from kernel_library.spec import OpSpec
@@ -32,6 +34,8 @@ def replay(
     and at stage `light` for a time that the device's datasheet rules out; `LabError` for a lost
     player, or a machine without a GPU.
     """
+    if race:
+        race = replace(race, pace=replace(race.pace, arms=chosen(race.pace.arms, op)))
     sent, binaries = pack(takes)
     request = Request(op, sent, binaries, str(turns.folder), race)
     timed, arms = (race.timed, race.pace.arms) if race else (0, ())

@@ -1,5 +1,7 @@
 """Kernel libraries that a candidate races against, where they are installed and have the op.
 
+Torch's own kernels that no reference calls, since it spells out what they do, stand among them.
+
 To add one, add a table: our ops' names, and how its functions are called. Whether a function
 computes what the op does, `baselines.agrees` tells: its name proves nothing.
 """
@@ -32,6 +34,7 @@ class Function:
 
 
 _LIGER = "liger_kernel.transformers.functional"
+_16_BIT = {"out_dtype": torch.bfloat16}
 _FLA_NORM, _FLA_ROPE = "fla.modules.norm.layernorm", "fla.modules.rotary.ops"
 LIBRARIES: Mapping[str, Mapping[str, Function]] = {
     "liger": {
@@ -59,6 +62,18 @@ LIBRARIES: Mapping[str, Mapping[str, Function]] = {
                 m.rotary_embedding(x, *a[2:], interleaved=o["interleaved"]) for x in a[:2]
             ),
         ),
+    },
+    # a (M, K), b (N, K), then the scales of each, of all or of each row
+    "scaled_mm": {
+        "fp8_gemm": Function(
+            "torch", lambda m, a, o: m._scaled_mm(a[0], a[1].t(), *a[2:], **_16_BIT)
+        )
+    },
+    # x (T, K), w (E, N, K), and where in T the rows of each of E end
+    "grouped_mm": {
+        "grouped_gemm": Function(
+            "torch.nn.functional", lambda m, a, o: m.grouped_mm(a[0], a[1].mT, offs=a[2])
+        )
     },
 }
 

@@ -40,7 +40,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How thoroughly to time: baselines to race (see `baselines.BASELINES`), seconds to measure."""
+    """How thoroughly to time: `baselines.BASELINES` to race, or `ALL`, and seconds to measure."""
 
     arms: tuple[str, ...] = ()
     seconds: float = 1.0
