@@ -40,7 +40,14 @@ OP = OpSpec(
         Workload({"M": 31, "N": 129, "K": 40}, {"T": "float16"}, options={"act": "gelu"}),
         *grid(
             "M N K",
-            {"measure": [(4096, 4096, 4096), (16, 14336, 4096), (1000, 3001, 777)]},
+            {
+                "measure": [
+                    (4096, 4096, 4096),
+                    (16, 14336, 4096),
+                    (16, 4096, 14336),
+                    (1000, 3001, 777),
+                ]
+            },
             dtypes=("bfloat16",),
         ),
     ),
@@ -262,18 +269,20 @@ UNIT = Unit(
             "num_stages": (3, 4, 5),
         },
         rule={
-            "BLOCK_M": "128 if M > 64 and itemsize < 4 else 64",
+            "BLOCK_M": "16 if M <= 16 else 128 if M > 64 and itemsize < 4 else 64",
             # through pointers, wider tiles spill on sm_80 and sm_100
-            "BLOCK_N": "64 if itemsize == 4 or (M <= 64 or K <= 128) and (K % 8 > 0 or N % 8 > 0)"
+            "BLOCK_N": "128 if M <= 16"
+            " else 64 if itemsize == 4 or (M <= 64 or K <= 128) and (K % 8 > 0 or N % 8 > 0)"
             " else 256 if M > 64 and M * N >= 4194304 and N % 8 == 0 else 128",
             "BLOCK_K": "32 if itemsize == 4 or (M <= 64 or K <= 128) and (K % 8 > 0 or N % 8 > 0)"
-            " else 64",
+            " else 128 if M <= 16 else 64",
             "PROGRAMS": "1 if M > 64 or K < 1024 else 2",
             # until two programs on each of some 128 SMs have a piece
-            "SPLIT": "1 if M > 64 or K < 1024 or N > 16384 else 2 if N > 8192"
+            "SPLIT": "1 if M > 64 or K < 1024 or N > 8192"
             " else 4 if N > 2048 else 8",
             "PAD": "1 if M > 64 and K > 128 and itemsize < 4 else 0",
             "num_warps": "8 if M > 64 and itemsize < 4 else 4",
+            "num_stages": "4 if M <= 16 and N > 8192 else 3",
         },
         constraints=(
             # staged tiles and the tile on its way out fit in 227 KiB, an SM of Hopper's; 16 rows,
@@ -285,7 +294,8 @@ UNIT = Unit(
             # rows, whose tensor cores wait for memory, 32
             "BLOCK_M * BLOCK_N <= 128 * 32 * num_warps",
             "BLOCK_M * BLOCK_N >= (32 if M > 16 else 16) * 32 * num_warps",
-            "BLOCK_M > 16 if M > 64 else BLOCK_M == 64 or BLOCK_M == 16 and M <= 16",
+            # 16 rows to a tile were the best of 475 settings for 16 rows (H200)
+            "BLOCK_M > 16 if M > 64 else BLOCK_M == (16 if M <= 16 else 64)",
             "GROUP == 4 or M > 64 and BLOCK_M * BLOCK_N > 16384",
             "(PROGRAMS == 1 or BLOCK_M * BLOCK_N <= 16384) and (BLOCK_N < 512 or BLOCK_M == 16)",
             "M <= 64 or BLOCK_K < 128 or BLOCK_M * BLOCK_N <= 16384",
