@@ -7,10 +7,10 @@ dtype        float32, float16, bfloat16; float32 inside
 moves        reads d_y and y once, writes d_x once
 plan         a program keeps ROWS rows of both in registers from load to store, and either ends
              there or walks on (PROGRAMS on each SM, loads STAGES deep); longer rows are swept
-             twice, the second time mostly out of the caches, and backwards, or by ORDER = 1
-             forwards; STREAM asks L2 to let go of d_x first, LOAD says how d_y and y come; what is
-             known before a launch costs no instruction: no mask where rows fill their blocks (FULL)
-             and ROWS divides M (EVEN), no product where scale is 1
+             twice, the second time backwards and mostly out of the caches; STREAM asks L2 to let go
+             of d_x first, LOAD says how d_y and y come; what is known before a launch costs no
+             instruction: no mask where rows fill their blocks (FULL) and ROWS divides M (EVEN), no
+             product where scale is 1
 """
 
 import torch
@@ -106,7 +106,7 @@ def _softmax_backward_rows(
 @triton.jit
 def _softmax_backward_long_row(
     d_y_ptr, y_ptr, d_x_ptr, N, d_y_stride, y_stride, d_x_stride, scale,
-    EVEN: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, ORDER: tl.constexpr,
+    EVEN: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
     CACHE: tl.constexpr, HINT: tl.constexpr, D_X_HINT: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
@@ -122,7 +122,7 @@ def _softmax_backward_long_row(
     inner = tl.sum(products, axis=0)
     blocks = tl.cdiv(N, BLOCK)
     for block in range(0, blocks):
-        col = (block if ORDER == 1 else blocks - 1 - block) * BLOCK + tl.arange(0, BLOCK)
+        col = (blocks - 1 - block) * BLOCK + tl.arange(0, BLOCK)
         inside = None if EVEN else col < N
         d_y = tl.load(d_y_ptr + col, inside, OUTSIDE, eviction_policy="evict_first")
         y = tl.load(y_ptr + col, inside, OUTSIDE, eviction_policy="evict_first")
@@ -144,7 +144,7 @@ def _programs(blocks: int, per_sm: int, device: torch.device) -> int:
 
 def softmax_backward(
     d_y: torch.Tensor, y: torch.Tensor, *, scale: float = 1.0, ROWS: int, PROGRAMS: int,
-    STAGES: int, SWEEP: int, ORDER: int, STREAM: int, LOAD: int, num_warps: int,
+    STAGES: int, SWEEP: int, STREAM: int, LOAD: int, num_warps: int,
 ) -> torch.Tensor:  # fmt: skip
     """Differentiate in registers, or with SWEEP > 0 in two sweeps of blocks of that width."""
     M, N = y.shape
@@ -161,7 +161,7 @@ def softmax_backward(
         SWEEP = SWEEP or 8192
         _softmax_backward_long_row[(M,)](
             d_y, y, d_x, N, *strides, scale, EVEN=N % SWEEP == 0, BLOCK=SWEEP,
-            STAGES=min(STAGES, 1 + 81920 // (SWEEP * itemsize)), ORDER=ORDER,
+            STAGES=min(STAGES, 1 + 81920 // (SWEEP * itemsize)),
             CACHE=cache, HINT=hint, D_X_HINT=d_x_hint, num_warps=num_warps,
         )  # fmt: skip
         return d_x
@@ -187,8 +187,7 @@ UNIT = Unit(
             "ROWS": (1, 2, 4, 8, 16),
             "PROGRAMS": (0, 1, 2, 4),
             "STAGES": (1, 2, 3),
-            "SWEEP": (0, 1024, 2048, 4096, 8192, 16384),
-            "ORDER": (0, 1),
+            "SWEEP": (0, 2048, 4096, 8192, 16384),
             "STREAM": (0, 1),
             "LOAD": (0, 1, 2, 3),
             "num_warps": (4, 1, 2, 8, 16, 32),
@@ -202,10 +201,6 @@ UNIT = Unit(
         constraints=(
             "SWEEP == 0 or (ROWS == 1 and PROGRAMS == 0 and N >= 2 * SWEEP and LOAD != 2)",
             "SWEEP > 0 or N * itemsize <= 65536",
-            # forwards as TorchInductor goes, in small blocks
-            "SWEEP != 1024 or ORDER == 1",
-            "ORDER == 0 or (SWEEP > 0 and SWEEP <= 4096 and STAGES == 1 and LOAD != 1)",
-            "ORDER == 0 or num_warps == 8 or num_warps == 16",
             "(STAGES > 1) == (PROGRAMS > 0) or (SWEEP > 0 and STAGES == 3)",
             # what fits in L2 may be wanted from there next
             "STREAM + LOAD == 0 or M * N * itemsize > 33554432",
@@ -214,8 +209,7 @@ UNIT = Unit(
             "PROGRAMS * num_warps <= 64",
             "ROWS == 1 or (M >= 264 * ROWS and ROWS * pow2(N) <= 8192)",
             # 4 to 32 values of each tensor a thread: fewer waste threads, more spill
-            "num_warps == 1 or ORDER == 1"
-            " or 128 * num_warps <= (SWEEP if SWEEP > 0 else ROWS * pow2(N))",
+            "num_warps == 1 or 128 * num_warps <= (SWEEP if SWEEP > 0 else ROWS * pow2(N))",
             "(SWEEP if SWEEP > 0 else ROWS * pow2(N)) <= 1024 * num_warps",
             # the rows of d_y and y in flight fit in an SM's shared memory, 227 KiB on Hopper
             "STAGES == 1 or max(1, PROGRAMS) * (STAGES - 1)"

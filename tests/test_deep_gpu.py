@@ -89,8 +89,10 @@ def said(tool, recorded, at=AT):
     sent, binaries = pack(takes)
     request = Request(rows_op(at), sent, binaries, str(Path(gettempdir()) / "turns"))
     log = sanitize(tool, dump_request(request), 300)
-    assert log.why == "", (log.why, log.text[-2000:])
-    return [finding.what for finding in findings(tool, log.text, launched(takes))]
+    found = [finding.what for finding in findings(tool, log.text, launched(takes))]
+    # memcheck ends a kernel at what it finds, and its target with it
+    assert found or log.why == "", (log.why, log.text[-2000:])
+    return found
 
 
 def tensors():

@@ -90,7 +90,7 @@ class Meet:
         track = lay(take, player, self.clock, self.device, self.turns.shared)
         with self.turns.shared():
             # the candidate has run before any answer is on the device, a baseline's included
-            return Lane(number, track, _captured(track.bounds, track.plan))
+            return Lane(number, track, captured(track.bounds, track.plan))
 
     def run(self, lanes: Sequence[Lane]) -> list[Measurement]:
         """Race on each with the GPU to itself, then look at what the timed calls left."""
@@ -119,7 +119,7 @@ def lay(take: Take, player: Player, clock: Clock, device: Device, turn: Turn) ->
     """
     with turn():
         first = _played(take, player)
-        once_us = min(clock.samples(_captured([first], Plan(1, 1)), 4))
+        once_us = min(clock.samples(captured([first], Plan(1, 1)), 4))
         # the judge's own inputs, which baselines read, and the candidate's copies
         given = sum(storage(tensor).numel() for tensor in first.given.values())
         free, _ = torch.cuda.mem_get_info(player.device)
@@ -142,7 +142,7 @@ def _played(take: Take, player: Player) -> Bound:
     return bound
 
 
-def _captured(bounds: Sequence[Bound], plan: Plan) -> Arm:
+def captured(bounds: Sequence[Bound], plan: Plan) -> Arm:
     """The candidate's calls in graphs. They have run already, so what fails here is capturing.
 
     Memory is made fresh before each sample: device code could else see in its own output that it
