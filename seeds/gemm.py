@@ -8,9 +8,9 @@ moves          reads a, b and bias once, writes c once; re-reads of a and b are 
 plan           PROGRAMS on each SM walk over tiles of c, in groups of GROUP tile rows so that
                neighbours share b in L2; tiles come and go by TMA where the strides are multiples of
                16 bytes, else through pointers; with PAD, what of a and b TMA cannot read is first
-               copied to where it can, which moves it twice more: little beside a long product
-               Few rows have fewer tiles than SMs: SPLIT programs share the K of a tile, each
-               stores float32 sums, and a second kernel adds them in their order
+               copied to where it can, which moves it twice more: little beside a long product;
+               where few rows have fewer tiles than SMs, SPLIT programs share the K of a tile, each
+               stores float32 sums, and a second kernel adds them in order
 """
 
 import torch
@@ -40,14 +40,7 @@ OP = OpSpec(
         Workload({"M": 31, "N": 129, "K": 40}, {"T": "float16"}, options={"act": "gelu"}),
         *grid(
             "M N K",
-            {
-                "measure": [
-                    (4096, 4096, 4096),
-                    (16, 14336, 4096),
-                    (16, 4096, 14336),
-                    (1000, 3001, 777),
-                ]
-            },
+            {"measure": [(4096,) * 3, (16, 14336, 4096), (16, 4096, 14336), (1000, 3001, 777)]},
             dtypes=("bfloat16",),
         ),
     ),
@@ -286,14 +279,12 @@ UNIT = Unit(
         constraints=(
             # staged tiles and the tile on its way out fit in 227 KiB, an SM of Hopper's; 16 rows,
             # too few for wgmma, are multiplied at once, and take a stage less
-            "(num_stages if BLOCK_M > 16 else num_stages - 1) * (BLOCK_M + BLOCK_N) * BLOCK_K"
-            " * itemsize"
+            "(num_stages - (BLOCK_M == 16)) * (BLOCK_M + BLOCK_N) * BLOCK_K * itemsize"
             " + BLOCK_M * BLOCK_N * (4 if SPLIT > 1 else itemsize) <= 232448 // PROGRAMS",
             # 64 to 128 float32 sums a thread: fewer starve the tensor cores, more spill; for few
             # rows, whose tensor cores wait for memory, 32
             "BLOCK_M * BLOCK_N <= 128 * 32 * num_warps",
             "BLOCK_M * BLOCK_N >= (32 if M > 16 else 16) * 32 * num_warps",
-            # 16 rows to a tile were the best of 475 settings for 16 rows (H200)
             "BLOCK_M > 16 if M > 64 else BLOCK_M == (16 if M <= 16 else 64)",
             "GROUP == 4 or M > 64 and BLOCK_M * BLOCK_N > 16384",
             "(PROGRAMS == 1 or BLOCK_M * BLOCK_N <= 16384) and (BLOCK_N < 512 or BLOCK_M == 16)",
