@@ -63,14 +63,17 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0)
     asked = parser.parse_args()
-    names, lines, outcomes = asked.ops.split(","), list[str](), Counter[str]()
+    names, known = asked.ops.split(","), {unit.op.name: unit for unit in discover(seeds)}
+    if missing := set(names) - known.keys():
+        sys.exit(f"there is no seed named {', '.join(sorted(missing))}")
+    lines, outcomes = list[str](), Counter[str]()
     try:
         device = known_device(Settings().device_path) or calibrate()
         clock = Clock(gpu(), device.l2_bytes)
     except LabError as error:
         sys.exit(str(error))
     with open_rooms() as rooms:
-        for unit in (unit for unit in discover(seeds) if unit.op.name in names):
+        for unit in (known[name] for name in names):
             for at in (at for at in unit.op.workloads if at.role == "measure"):
                 arms = routes(unit, at, clock, device, rooms)
                 heats = [clock.race(arms, asked.seconds) for _ in range(asked.trials)]

@@ -78,10 +78,10 @@ class Rounding:
 
     def _operands(self, node: Node, args: list[Any]) -> list[Any]:
         name = _name(node)
-        if name not in _PRODUCTS and name not in _SUMS:
-            return args
         if name in _SUMS:
             return [self._moved(args[0], self._within), *args[1:]]
+        if name not in _PRODUCTS:
+            return args
         at = _PRODUCTS[name]
         terms = args[at].shape[-1]
         moved = self._moved(args[at], self._within * terms**0.5, -(-terms // _RUNS))

@@ -34,7 +34,6 @@ class Function:
 
 
 _LIGER = "liger_kernel.transformers.functional"
-_16_BIT = {"out_dtype": torch.bfloat16}
 _FLA_NORM, _FLA_ROPE = "fla.modules.norm.layernorm", "fla.modules.rotary.ops"
 LIBRARIES: Mapping[str, Mapping[str, Function]] = {
     "liger": {
@@ -66,7 +65,7 @@ LIBRARIES: Mapping[str, Mapping[str, Function]] = {
     # a (M, K), b (N, K), then the scales of each, of all or of each row
     "scaled_mm": {
         "fp8_gemm": Function(
-            "torch", lambda m, a, o: m._scaled_mm(a[0], a[1].t(), *a[2:], **_16_BIT)
+            "torch", lambda m, a, o: m._scaled_mm(a[0], a[1].t(), *a[2:], out_dtype=m.bfloat16)
         )
     },
     # x (T, K), w (E, N, K), and where in T the rows of each of E end
