@@ -14,7 +14,6 @@ from kernel_library.candidate import Candidate
 from kernel_library.device import Ceilings, Device, Target
 from kernel_library.spec import OpSpec, Tensor, Workload
 from kernel_library.verdict import Measurement, Passed, Record, Rejected, Versus
-from worker.dots import picture
 from worker.retrieval import Known
 from worker.scoreboard import TRIED, Board, Entry, add, judged, markdown, result
 
@@ -149,4 +148,9 @@ def test_a_picture_lies_beside_the_page_with_a_dot_for_each_race(tmp_path: Path)
     even = root.find(".//*[@class='even']")
     assert loss < float(even.get("x1")) < win and loss + win == 2 * float(even.get("x1"))
     assert "](board.svg)" in page.read_text()
-    assert picture([]) == ""
+
+
+def test_without_a_race_there_is_no_picture(tmp_path: Path):
+    page = tmp_path / "board.md"
+    add(BAD, DEVICE, page)
+    assert not page.with_suffix(".svg").exists() and ".svg" not in page.read_text()

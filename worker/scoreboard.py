@@ -96,9 +96,10 @@ def add(entry: Entry, device: Device, page: Path) -> Board:
         board = _kept(data.read(), device).having(entry)
         data.truncate(0)
         data.write(_board.dump_json(board, indent=1).decode() + "\n")
-        drawn = page.with_suffix(".svg")
-        drawn.write_text(picture(list(_dots(_timed(board)))))
-        page.write_text(markdown(board, device, drawn.name) + _by_hand(page))
+        beside = page.with_suffix(".svg")
+        if drawn := picture(list(_dots(_timed(board)))):
+            beside.write_text(drawn)
+        page.write_text(markdown(board, device, beside.name if drawn else "") + _by_hand(page))
     return board
 
 
