@@ -16,6 +16,21 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
+@pytest.fixture(autouse=True)
+def gpu_to_itself(request):
+    """What is marked `gpu` runs beside no other such test: what measures wants the GPU alone."""
+    if not request.node.get_closest_marker("gpu"):
+        yield
+        return
+    from pathlib import Path
+    from tempfile import gettempdir
+
+    from evaluator.turns import Turns
+
+    with Turns(Path(gettempdir()) / "kernelwright-gpu-tests").alone():
+        yield
+
+
 @pytest.fixture(scope="session")
 def zygote():
     """The product's own sandbox, started once: for all that runs a stranger's code."""
