@@ -176,7 +176,7 @@ def _submit(client: httpx.Client, body: dict[str, str], as_json: bool) -> None:
     if answer.status_code != 202:
         raise _refused(answer)
     job = answer.json()
-    err.print(f"{client.base_url}jobs/{job['id']}", highlight=False)
+    err.print(str(client.base_url.join(f"jobs/{job['id']}")), highlight=False)
     with client.stream("GET", f"/v1/jobs/{job['id']}/events", timeout=None) as events:
         for kind, data in stream(events.iter_lines()):
             if text := line(kind, data):
@@ -188,7 +188,8 @@ def _submit(client: httpx.Client, body: dict[str, str], as_json: bool) -> None:
         raise fail("no correct kernel was found", REJECTED)
     found = client.get(f"/v1/candidates/{job['best']}").json()
     show_verdict(verdict_json.validate_python(found["verdict"]), job["name"], as_json)
-    out.print(f"{client.base_url}candidates/{job['best']}", highlight=False, soft_wrap=True)
+    page = client.base_url.join(f"candidates/{job['best']}")
+    out.print(str(page), highlight=False, soft_wrap=True)
 
 
 def _refused(answer: httpx.Response) -> typer.Exit:

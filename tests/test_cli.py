@@ -278,8 +278,9 @@ def test_a_service_takes_problems_and_leaves_nothing_when_told_to_stop(service, 
         assert told.exit_code == 2 and told.stderr.startswith("error: "), told.stderr
 
     (home / "raises.py").write_text(RAISES)
-    told = run("submit", home / "raises.py", "--url", address)
+    told = run("submit", home / "raises.py", "--url", address.rstrip("/"))
     assert (told.exit_code, "line 5: KeyError: 'no scale'" in told.stderr) == (2, True), told.stderr
+    assert told.stderr.startswith(f"{address}jobs/job_"), told.stderr
 
     taken = kernelwright("serve", "--port", httpx.URL(address).port)
     assert taken.returncode == 2 and "address already in use" in taken.stderr
