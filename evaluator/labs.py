@@ -282,7 +282,8 @@ def versions() -> dict[str, str]:
 
 def _checks(budget: Budget) -> tuple[str, ...]:
     return (
-        f"{budget.seeds} seeds and {budget.hidden} hidden sizes a setting, from a secret",
+        f"{budget.seeds} seed{'s' * (budget.seeds > 1)} and {budget.hidden} hidden sizes a setting,"
+        " from a secret",
         "offset, large, tiny, mixed, zero, tied and infinite values",
         "unwritten outputs poisoned, inputs guarded and compared after, repeats equal to the bit",
     )
