@@ -57,7 +57,7 @@ def show(name: str, json: Json = False) -> None:
         }
         out.print_json(data=whole)
         return
-    out.print(escaped(found.doc), highlight=False, soft_wrap=True)
+    out.print(f"{escaped(found.doc)}\n", highlight=False, soft_wrap=True)
     if found.quarantine:
         from kernel_library.store.views import in_quarantine
 

@@ -11,7 +11,7 @@ import importlib
 import inspect
 import json
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -115,15 +115,18 @@ def keep_only(source: str, entry: str) -> str:
             needed.add(node)
             wanted += [n.id for n in ast.walk(node) if isinstance(n, ast.Name)]
     lines = source.splitlines()
-    return "\n\n".join(
-        "\n".join(lines[_first_line(node) - 1 : node.end_lineno]) for node in body if node in needed
-    )
+    return "\n".join(_as_written(node, lines) for node in body if node in needed).strip("\n")
 
 
-def _first_line(node: ast.stmt) -> int:
-    """The line that a definition starts on, decorators included."""
+def _as_written(node: ast.stmt, lines: Sequence[str]) -> str:
+    """A statement's lines, with its decorators, and the comments and blank lines above it."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
+    first = min([node.lineno, *(decorator.lineno for decorator in decorators)]) - 1
+    while first > 0 and lines[first - 1].startswith("#"):
+        first -= 1
+    while first > 0 and not lines[first - 1]:
+        first -= 1
+    return "\n".join(lines[first : node.end_lineno])
 
 
 def _names_defined(node: ast.stmt) -> list[str]:

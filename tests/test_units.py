@@ -15,7 +15,7 @@ from compile_unit import FLOAT8, has_float8
 import seeds
 from evaluator.inputs import Case, draw, size_of
 from kernel_library.spec import Workload
-from kernel_library.unit import Unit, discover, space_names, tuned_table
+from kernel_library.unit import Unit, discover, keep_only, space_names, tuned_table
 
 ROOT = Path(__file__).parent.parent
 UNITS = {unit.op.name: unit for unit in discover(seeds)}
@@ -109,6 +109,19 @@ def test_kernel_half_stands_alone(name: str):
     }  # fmt: skip
     assert "reference" not in source
     assert f"def {name}(" in source
+
+
+def test_a_half_of_a_file_is_laid_out_as_it_was_written():
+    source = (
+        "import torch\nimport triton\n\n\n#: What is\n#: told of it.\nKEPT = 1\n\n\ndef other():\n"
+        "    return torch\n\n\n# why so\n@triton.jit\ndef kernel():\n    return KEPT\n\n\n"
+        "def entry():\n    return kernel()\n"
+    )
+    assert keep_only(source, "entry") == (
+        "import triton\n\n\n#: What is\n#: told of it.\nKEPT = 1\n\n\n"
+        "# why so\n@triton.jit\ndef kernel():\n    return KEPT\n\n\n"
+        "def entry():\n    return kernel()"
+    )
 
 
 @pytest.mark.parametrize("name", UNITS)
