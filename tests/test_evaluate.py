@@ -1,5 +1,7 @@
 """The order of the stages, and whose fault a failure is."""
 
+from dataclasses import replace
+
 import pytest
 
 from evaluator.errors import CandidateError, LabError
@@ -11,7 +13,7 @@ from kernel_library.verdict import Checked, KernelFacts, Passed, Record
 
 AT = Workload({"N": 8}, {"T": "float16"}, "measure")
 OP = OpSpec("copy", {"x": Tensor("N")}, {"y": Tensor("N")}, (AT,))
-PRODUCT = OpSpec("product", {"x": Tensor("N")}, {"y": Tensor("N")}, (AT,), matmul_flops="2 * N")
+PRODUCT = OpSpec("product", {"x": Tensor("N")}, {"y": Tensor("N")}, (AT,), matmul_flops="99 * N")
 CANDIDATE = Candidate("copy", "", "copy")
 KERNEL = KernelFacts("k", "sm_90", 32, 0, 0, 4)
 
@@ -63,9 +65,9 @@ def test_the_smoke_points_are_checked_before_all_others():
         seen.extend(points)
         return ()
 
-    stages = lab(run=run, smoke=lambda op: ["smoke"], matrix=lambda op, c: ["hidden", "bent"])
+    stages = lab(run=run, smoke=lambda op: [(AT, None)], matrix=lambda op, c: ["hidden", "bent"])
     assert evaluate(OP, CANDIDATE, stages).kind == "passed"
-    assert seen == ["smoke", "hidden", "bent"]
+    assert seen == [(AT, None), "hidden", "bent"]
 
 
 def test_what_does_not_compile_is_not_run():
@@ -89,6 +91,15 @@ def test_a_product_must_use_matrix_instructions():
     assert evaluate(PRODUCT, CANDIDATE, lab(run=never)).stage == "resources"
     tensor_cores = KernelFacts("k", "sm_90", 32, 0, 0, 4, matmul_instructions=8)
     assert evaluate(PRODUCT, CANDIDATE, lab(kernels=(tensor_cores,))).kind == "passed"
+
+
+def test_a_product_in_float32_or_with_a_vector_needs_no_matrix_instructions():
+    single = Workload({"N": 8}, {"T": "float32"}, "measure")
+    thin, own = replace(PRODUCT, matmul_flops="2 * N"), replace(PRODUCT, allows=("mm",))
+    for op, at in [(PRODUCT, single), (thin, AT), (own, AT)]:
+        # that other workloads are of another dtype says nothing of these kernels
+        op = replace(op, workloads=(AT, single))
+        assert evaluate(op, CANDIDATE, lab(timed=lambda op, at=at: [(at, None)])).kind == "passed"
 
 
 def test_what_is_to_be_known_of_the_times_stands_in_the_record():

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any
 
 from evaluator.errors import CandidateError, LabError, ProblemError
-from evaluator.evaluate import Lab, facts_of, fit_to_run
+from evaluator.evaluate import Lab, fit_to_run
 from evaluator.labs import replayed_lab
 from evaluator.play.wire import Pace
 from kernel_library.candidate import Candidate
@@ -118,8 +118,9 @@ def _recorded(op: OpSpec, candidate: Candidate, lab: Lab) -> Recording | str:
     """The recording of the op's one workload, or why there is none."""
     try:
         lab.screen(op, candidate)
-        tapes = lab.record(op, candidate, lab.timed(op))
-        fit_to_run(op, facts_of(tapes))
+        points = lab.timed(op)
+        tapes = lab.record(op, candidate, points)
+        fit_to_run(op, points, tapes)
     except (CandidateError, LabError, ProblemError) as error:
         return _why(error)
     return tapes[0]

@@ -55,6 +55,25 @@ _MATMUL32 = OpSpec(
     matmul_flops="2 * M * N * K",
     reference=_written("a, b", "return a @ b"),
 )
+#: Measured in float32, where products have no matrix unit, and checked in float16 as well.
+_MATMUL_ANY = OpSpec(
+    "matmul_any",
+    {"a": Tensor("M K"), "b": Tensor("K N")},
+    {"c": Tensor("M N")},
+    grid("M N K", {"check": [(17, 33, 40)]}, ("float32", "float16"))
+    + grid("M N K", {"measure": [(1024, 1024, 512)]}, ("float32",)),
+    matmul_flops="2 * M * N * K",
+    reference=_written("a, b", "return a @ b"),
+)
+_MATVEC = OpSpec(
+    "matvec",
+    {"a": Tensor("M K"), "x": Tensor("K")},
+    {"y": Tensor("M")},
+    grid("M K", {"check": [(17, 40), (5, 1024)], "measure": [(8192, 4096)]}, ("float16",)),
+    matmul_flops="2 * M * K",
+    constraints=_ROWS,
+    reference=_written("a, x", "return a @ x"),
+)
 _ACCUMULATE = OpSpec(
     "accumulate",
     {"p": Tensor("N"), "g": Tensor("N")},
@@ -268,8 +287,9 @@ _ATTENTION = OpSpec(
 OPS: Mapping[str, OpSpec] = {
     op.name: op
     for op in (
-        _SOFTMAX, _SCALE, _MATMUL, _MATMUL32, _ACCUMULATE, _SIGMOID, _LAYER_NORM, _LAYER_NORM16,
-        _ROW_DOT, _OUTER, _GAIN, _CROSS_ENTROPY, _QUANTISE, _SEGMENT_SUM, _TOP2, _CAPPED,
-        _HISTOGRAM, _ARGMAX, _ARGMAX8, _ORDER, _TOTALS, _TWINS, _TURNED, _ATTENTION,
+        _SOFTMAX, _SCALE, _MATMUL, _MATMUL32, _MATMUL_ANY, _MATVEC, _ACCUMULATE, _SIGMOID,
+        _LAYER_NORM, _LAYER_NORM16, _ROW_DOT, _OUTER, _GAIN, _CROSS_ENTROPY, _QUANTISE,
+        _SEGMENT_SUM, _TOP2, _CAPPED, _HISTOGRAM, _ARGMAX, _ARGMAX8, _ORDER, _TOTALS, _TWINS,
+        _TURNED, _ATTENTION,
     )
 }  # fmt: skip
