@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from evaluator.binding import Match
+from evaluator.binding import Argument, Filled, Match
 from kernel_library.candidate import Candidate
 from kernel_library.space import Config, Tuned, nearest
 from kernel_library.spec import OpSpec
@@ -41,7 +41,7 @@ def _entry(name: str, match: Match, op: OpSpec, candidate: Candidate) -> str:
     keywords = [f"{option}={o.default!r}" for option, o in op.options.items()]
     arguments = ", ".join([*op.inputs, "*", *keywords, *knobs] if keywords or knobs else op.inputs)
     given = [
-        *(_argument(input_name, match) for input_name in match.inputs),
+        *(_argument(each, match) for each in match.inputs),
         *(f"{option}={value!r}" for option, value in match.options.items()),
         *(f"{option}={mine}" for option, mine in match.forwarded.items()),
         *(f"{knob}={knob}" for knob in knobs),
@@ -55,8 +55,13 @@ def _entry(name: str, match: Match, op: OpSpec, candidate: Candidate) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _argument(name: str, match: Match) -> str:
-    return f"{name}.flatten(0, {match.lead - 1})" if name in match.flat else name
+def _argument(argument: Argument, match: Match) -> str:
+    if isinstance(argument, Filled):
+        length = f"{argument.like}.shape[{argument.axis}]"
+        return f"{argument.like}.new_full(({length},), {argument.value})"
+    name = argument.name
+    flat = f"{name}.flatten(0, {match.lead - 1})" if name in match.flat else name
+    return f"{flat}.t()" if argument.turned else flat
 
 
 def _returned(match: Match) -> str:

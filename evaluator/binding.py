@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import permutations
+from itertools import combinations, permutations, product
 
 from kernel_library.formula import FormulaError, Value, evaluate
 from kernel_library.spec import DType, OpSpec, Shape, Tensor, Workload
 
 #: More inputs than this have too many orders to try.
 MOST_INPUTS = 6
+#: What an input may hold that op has not: no bias, no weight.
+FILLS = (0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One of op's inputs; a matrix may be turned, rows for columns."""
+
+    name: str
+    turned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A vector of one value, as long as an axis of one of op's inputs."""
+
+    like: str
+    axis: int
+    value: float
+
+
+#: What stands for an input of the other op's.
+Argument = Given | Filled
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """An order of op's inputs, and what the other op's axes and dtypes are at op's workload.
+    """What stands for each of the other op's inputs, and its axes and dtypes at op's workload.
 
     `axes` are formulas over op's axes. With `lead` > 1, that many leading axes of op's inputs are
     one axis of the other's.
     """
 
-    inputs: tuple[str, ...]
+    inputs: tuple[Argument, ...]
     axes: Mapping[str, str]
     dims: Mapping[str, int]
     dtypes: Mapping[str, DType]
@@ -33,14 +56,14 @@ class Binding:
 class Match:
     """How to call `other` so that it computes op.
 
-    `inputs` are op's inputs in the other's order, `outputs` the other's output for each of op's.
+    `inputs` stand for the other's in its order, `outputs` are the other's output for each of op's.
     `options` are fixed values, `forwarded` maps an option of the other's to op's own. `axes` and
     `dtypes` say what the other's are in terms of op's. `lead` leading axes are flattened into one:
     those of the inputs in `flat`, and of op's outputs at the positions `spread`.
     """
 
     other: str
-    inputs: tuple[str, ...]
+    inputs: tuple[Argument, ...]
     outputs: tuple[int, ...] = (0,)
     options: Mapping[str, Value] = field(default_factory=dict)
     forwarded: Mapping[str, str] = field(default_factory=dict)
@@ -61,60 +84,115 @@ class Match:
 
 
 def bindings(op: OpSpec, other: OpSpec, at: Workload) -> Iterator[Binding]:
-    """The orders of op's inputs that fit the other's contract, outputs included.
+    """What fits the other's contract, outputs included: plain orders of op's inputs before others.
 
     Ops that write in place or take lists have none.
     """
     tensors = [*op.inputs.values(), *other.inputs.values()]
     if op.mutates or other.mutates or any(tensor.count is not None for tensor in tensors):
         return
-    if len(op.inputs) != len(other.inputs) or len(op.outputs) != len(other.outputs):
+    if len(op.inputs) > len(other.inputs) or len(op.outputs) != len(other.outputs):
         return
-    if len(op.inputs) > MOST_INPUTS:
+    if len(other.inputs) > MOST_INPUTS:
         return
-    for order in permutations(op.inputs):
+    for order in _orders(op, other):
         for lead in _leads(op, other, order):
             binding = _bind(op, other, at, order, lead)
             if binding and _fits(op, other, at, binding):
-                yield binding
+                yield from _filled(binding)
 
 
-def _leads(op: OpSpec, other: OpSpec, order: tuple[str, ...]) -> set[int]:
+#: An input of op's for each of the other's, or none.
+_Order = Sequence[Given | None]
+
+
+def _orders(op: OpSpec, other: OpSpec) -> Iterator[_Order]:
+    """Op's inputs in each order, and each choice of matrices turned; the rest must be vectors."""
+    matrices = [name for name, tensor in op.inputs.items() if _rank(tensor) == 2]
+    theirs = list(other.inputs.values())
+    for count in range(len(matrices) + 1):
+        for turned in combinations(matrices, count):
+            for places in permutations(range(len(theirs)), len(op.inputs)):
+                order: list[Given | None] = [None] * len(theirs)
+                for place, name in zip(places, op.inputs, strict=True):
+                    order[place] = Given(name, name in turned)
+                pairs = list(zip(order, theirs, strict=True))
+                if all(
+                    _rank(tensor) == 1 if given is None else _rank(tensor) == 2 or not given.turned
+                    for given, tensor in pairs
+                ):
+                    yield order
+
+
+def _rank(tensor: Tensor) -> int:
+    return len(tensor.axes.split())
+
+
+def given_pairs(other: OpSpec, inputs: Sequence[Argument | None]) -> Iterator[tuple[Given, Tensor]]:
+    """Op's inputs, each with the other's that it stands for."""
+    for given, tensor in zip(inputs, other.inputs.values(), strict=True):
+        if isinstance(given, Given):
+            yield given, tensor
+
+
+def _leads(op: OpSpec, other: OpSpec, order: _Order) -> set[int]:
     """How many leading axes to flatten so that the ranks agree: the same for all that need it."""
-    ranks = [
-        (len(op.inputs[name].axes.split()), len(tensor.axes.split()))
-        for name, tensor in zip(order, other.inputs.values(), strict=True)
-    ]
-    more = {mine - theirs for mine, theirs in ranks}
+    more = {_rank(op.inputs[g.name]) - _rank(tensor) for g, tensor in given_pairs(other, order)}
     surplus = more - {0}
     if not surplus:
         return {1}
     return {surplus.pop() + 1} if len(surplus) == 1 and min(more) >= 0 else set()
 
 
-def _bind(
-    op: OpSpec, other: OpSpec, at: Workload, order: tuple[str, ...], lead: int
-) -> Binding | None:
+def _bind(op: OpSpec, other: OpSpec, at: Workload, order: _Order, lead: int) -> Binding | None:
     """Read the other's axes off op's sizes, each from where it first stands alone."""
     axes: dict[str, str] = {}
     dtypes: dict[str, DType] = {}
-    for name, tensor in zip(order, other.inputs.values(), strict=True):
-        mine, dtype = op.inputs[name], op.dtype(op.inputs[name], at)
+    for given, tensor in given_pairs(other, order):
+        mine = op.inputs[given.name]
+        dtype = op.dtype(mine, at)
         formulas = flattened(mine, tensor, lead)
-        for axis, formula in zip(tensor.axes.split(), formulas, strict=True):
+        for axis, formula in zip(
+            tensor.axes.split(), formulas[::-1] if given.turned else formulas, strict=True
+        ):
             if axis.isidentifier():
                 axes.setdefault(axis, formula)
         if tensor.dtype in ("T", *other.workloads[0].dtypes) and "float" in dtype:
             dtypes.setdefault(tensor.dtype, dtype)
+    whole = [
+        given or _vector(op, axes.get(tensor.axes, ""))
+        for given, tensor in zip(order, other.inputs.values(), strict=True)
+    ]
     sizes = op.names(at)
     dims = {axis: int(evaluate(formula, sizes)) for axis, formula in axes.items()}
-    return Binding(order, axes, dims, dtypes, lead)
+    inputs = tuple(each for each in whole if each is not None)
+    return Binding(inputs, axes, dims, dtypes, lead) if len(inputs) == len(whole) else None
+
+
+def _vector(op: OpSpec, axis: str) -> Filled | None:
+    """A vector as long as this axis of op's, which must stand alone in an input."""
+    for name, tensor in op.inputs.items():
+        if axis in tensor.axes.split():
+            return Filled(name, tensor.axes.split().index(axis), FILLS[0])
+    return None
+
+
+def _filled(binding: Binding) -> Iterator[Binding]:
+    """The binding with each choice of values where op has no input."""
+    vectors = sum(isinstance(each, Filled) for each in binding.inputs)
+    for values in product(FILLS, repeat=vectors):
+        left = iter(values)
+        inputs = tuple(
+            replace(each, value=next(left)) if isinstance(each, Filled) else each
+            for each in binding.inputs
+        )
+        yield replace(binding, inputs=inputs)
 
 
 def flattened(mine: Tensor, theirs: Tensor, lead: int) -> list[str]:
     """The axes of op's tensor, its leading ones as one product if the other has fewer."""
     axes = mine.axes.split()
-    if len(axes) > len(theirs.axes.split()):
+    if len(axes) > _rank(theirs):
         return ["*".join(axes[:lead]), *axes[lead:]]
     return axes
 
@@ -128,15 +206,15 @@ def _fits(op: OpSpec, other: OpSpec, at: Workload, binding: Binding) -> bool:
     """Whether every size and dtype agrees, the outputs in some order."""
     there = bound_workload(other, binding)
 
-    def agree(mine: Tensor, theirs: Tensor) -> bool:
-        shape = flat_shape(mine.shape(op.names(at)), len(theirs.axes.split()), binding.lead)
-        same_shape = shape == theirs.shape(other.names(there))
+    def agree(mine: Tensor, theirs: Tensor, turned: bool = False) -> bool:
+        shape = flat_shape(mine.shape(op.names(at)), _rank(theirs), binding.lead)
+        same_shape = (shape[::-1] if turned else shape) == theirs.shape(other.names(there))
         return same_shape and op.dtype(mine, at) == other.dtype(theirs, there)
 
     try:
-        inputs = zip(binding.inputs, other.inputs.values(), strict=True)
+        given = given_pairs(other, binding.inputs)
         return (
-            all(agree(op.inputs[name], tensor) for name, tensor in inputs)
+            all(agree(op.inputs[each.name], tensor, each.turned) for each, tensor in given)
             and all(
                 any(map(partial(agree, m), other.outputs.values())) for m in op.outputs.values()
             )

@@ -1,7 +1,8 @@
 """Retrieval by behaviour: an op that computes the same is the same op, however it is spelled.
 
 Two references are run in float64 on the same random inputs, one's inputs in each order that fits,
-the other's options at each value that could be meant. Graphs alone are run; the exports that they
+matrices turned where that fits, a bias that it has not as zeros, a weight as ones, and the other's
+options at each value that could be meant. Graphs alone are run; the exports that they
 come from are made in the isolated job.
 """
 
@@ -15,7 +16,16 @@ from itertools import islice, permutations, product
 import torch
 
 from evaluator.adapt import adapt
-from evaluator.binding import Binding, Match, bindings, bound_workload, flat_shape
+from evaluator.binding import (
+    Argument,
+    Binding,
+    Filled,
+    Match,
+    bindings,
+    bound_workload,
+    flat_shape,
+    given_pairs,
+)
 from evaluator.errors import ProblemError
 from evaluator.graphs import run
 from evaluator.inputs import Case, draw, flat
@@ -201,14 +211,14 @@ def _rank(tensor: Tensor) -> int:
 
 def _flattened(op: OpSpec, other: OpSpec, binding: Binding) -> tuple[str, ...]:
     """Op's inputs that have more axes than the other's."""
-    pairs = zip(binding.inputs, other.inputs.values(), strict=True)
-    return tuple(name for name, tensor in pairs if _rank(op.inputs[name]) > _rank(tensor))
+    pairs = given_pairs(other, binding.inputs)
+    return tuple(each.name for each, tensor in pairs if _rank(op.inputs[each.name]) > _rank(tensor))
 
 
 def _dtype_name(op: OpSpec, other: OpSpec, binding: Binding, free: str) -> str:
     """What op calls the dtype that is the other's free dtype."""
-    pairs = zip(binding.inputs, other.inputs.values(), strict=True)
-    return next(op.inputs[name].dtype for name, tensor in pairs if tensor.dtype == free)
+    pairs = given_pairs(other, binding.inputs)
+    return next(op.inputs[each.name].dtype for each, tensor in pairs if tensor.dtype == free)
 
 
 def _run_both(
@@ -216,11 +226,16 @@ def _run_both(
 ) -> tuple[Tensors, Tensors]:
     (at, there), (seed, widen) = pair, case
     drawn = dict(zip(op.inputs, _drawn(op, at, seed), strict=True))
-    ranks = [_rank(tensor) for tensor in other.inputs.values()]
-    args = [
-        drawn[name].reshape(flat_shape(tuple(drawn[name].shape), rank, match.lead))
-        for name, rank in zip(match.inputs, ranks, strict=True)
-    ]
+
+    def made(argument: Argument, tensor: Tensor) -> torch.Tensor:
+        if isinstance(argument, Filled):
+            dtype = getattr(torch, other.dtype(tensor, there))
+            return torch.full(tensor.shape(other.names(there)), argument.value, dtype=dtype)
+        mine = drawn[argument.name]
+        mine = mine.reshape(flat_shape(tuple(mine.shape), _rank(tensor), match.lead))
+        return mine.t() if argument.turned else mine
+
+    args = list(map(made, match.inputs, other.inputs.values()))
     ours = run(op.reference.graphs[str(at)], list(drawn.values()), widen=widen)
     return ours, run(other.reference.graphs[str(there)], args, widen=widen)
 

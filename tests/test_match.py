@@ -5,12 +5,17 @@ from dataclasses import replace
 import pytest
 import torch
 
+from evaluator.binding import Filled, Given
 from evaluator.intake import read
 from evaluator.isolate import run_here
+from evaluator.labs import DEFAULT_ARCH
 from evaluator.match import Match, adapt, same_function
+from evaluator.matrix import smoke
+from evaluator.record import record
 from kernel_library.candidate import Candidate
 from kernel_library.space import Tuned
 from kernel_library.spec import OpSpec, Option, Reference, Tensor, Workload, grid
+from seeds import gemm, layer_norm, rms_norm
 
 HEAD = "import torch\n\n"
 
@@ -56,7 +61,7 @@ def test_a_norm_spelled_otherwise_is_found_with_its_eps_and_its_order():
     )
     match = same_function(op, RMS, run_here)
     assert match is not None
-    assert match.inputs == ("hidden", "scale")
+    assert match.inputs == (Given("hidden"), Given("scale"))
     assert match.options == {"eps": 1e-5, "offset": 1.0}
     assert same_function(op, SWIGLU, run_here) is None
 
@@ -68,7 +73,7 @@ def test_leading_axes_are_flattened_and_arguments_swapped_where_that_is_what_it_
     )
     match = same_function(op, SWIGLU, run_here)
     assert match is not None
-    assert (match.inputs, match.lead, match.axes["M"]) == (("gate", "up"), 2, "B*S")
+    assert (match.inputs, match.lead, match.axes["M"]) == ((Given("gate"), Given("up")), 2, "B*S")
     kernel = Candidate(
         "swiglu",
         HEAD + "def swiglu(gate, up, *, BLOCK):\n"
@@ -102,6 +107,40 @@ def test_an_option_of_the_ops_own_is_passed_on():
 
 
 @pytest.mark.parametrize(
+    ("unit", "arguments", "body", "shapes", "inputs"),
+    [
+        (gemm, "a, b", "a @ b", [(32, 48), (48, 64)],
+         (Given("a"), Given("b"), Filled("b", 1, 0.0))),
+        (gemm, "x, w, b", "torch.relu(torch.nn.functional.linear(x, w, b))",
+         [(2, 15, 48), (64, 48), (64,)], (Given("x"), Given("w", turned=True), Given("b"))),
+        (layer_norm, "x", "torch.nn.functional.layer_norm(x, (96,))", [(40, 96)],
+         (Given("x"), Filled("x", 1, 1.0), Filled("x", 1, 0.0))),
+        (rms_norm, "x", "x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5)",
+         # a weight of 0 beside an offset of 1
+         [(4, 10, 96)], (Given("x"), Filled("x", 2, 0.0))),
+    ],
+    ids=["a product without a bias", "a linear layer", "no weight and no bias", "no weight"],
+)  # fmt: skip
+def test_what_an_op_has_not_is_filled_and_a_matrix_turned(
+    unit, arguments, body, shapes, inputs, zygote
+):
+    drawn = ", ".join(f"torch.randn{shape}" for shape in shapes)
+    op = problem(f"def reference({arguments}):\n    return {body}\nINPUTS = [{drawn}]\n")
+    match = same_function(op, unit.UNIT.spec, run_here)
+    assert match is not None and match.inputs == inputs
+    plain = Candidate(op.name, unit.UNIT.spec.reference.source, "reference")
+    scope: dict = {}
+    adapted = adapt(match, op, plain)
+    exec(adapted.source, scope)
+    exec(f"def wanted({arguments}):\n    return {body}", scope)
+    given = [torch.randn(shape) for shape in shapes]
+    torch.testing.assert_close(scope[adapted.entry](*given), scope["wanted"](*given))
+    # what the adapter makes can be recorded
+    (tape,) = record(op, adapt(match, op, unit.UNIT.candidate()), [smoke(op)], zygote, DEFAULT_ARCH)
+    assert tape.tape.launches
+
+
+@pytest.mark.parametrize(
     "body",
     [
         "torch.softmax(x, 0)",
@@ -131,7 +170,7 @@ def test_another_dtype_is_another_op():
 def test_tuned_settings_come_along_by_the_ops_own_axes():
     row = Tuned({"M": 8, "N": 64}, {"T": "float32"}, {"BLOCK": 128})
     kernel = Candidate("softmax", "", "softmax", {"BLOCK": 64}, (row,))
-    match = Match("softmax", ("x",), axes={"M": "rows", "N": "columns"}, dtypes={"T": "T"})
+    match = Match("softmax", (Given("x"),), axes={"M": "rows", "N": "columns"}, dtypes={"T": "T"})
     at = Workload({"rows": 8, "columns": 64}, {"T": "float32"}, "measure")
     op = replace(SOFTMAX, inputs={"x": Tensor("rows columns")}, workloads=(at,), options={})
     adapted = adapt(match, op, kernel)
