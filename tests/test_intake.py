@@ -99,6 +99,20 @@ INPUTS = [torch.randn(16, 48), torch.randn(48)]
     assert all(at.dims.keys() == {"M"} for at in op.workloads)
 
 
+def test_rows_of_a_deep_tensor_are_long_and_few():
+    op = problem("""
+def reference(x, w):
+    return x * w
+
+INPUTS = [torch.randn(4, 16, 96), torch.randn(96)]
+""")
+    assert op.inputs["x"].axes == "B S H"
+    checks = [tuple(at.dims.values()) for at in op.workloads if at.role == "check"]
+    assert (3, 5, 127) in checks and max(h for _, _, h in checks) == 257
+    # an interpreter runs one program after another, and one for each row is common
+    assert max(b * s for b, s, _ in checks) <= 256
+
+
 def test_heads_keep_a_multiple():
     op = problem("""
 def reference(x):
