@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from evaluator.binding import Argument, Filled, Match
+from evaluator.binding import Argument, Epsilon, Filled, Match
 from kernel_library.candidate import Candidate
+from kernel_library.formula import Value
 from kernel_library.space import Config, Tuned, nearest
 from kernel_library.spec import OpSpec
 
@@ -42,7 +43,7 @@ def _entry(name: str, match: Match, op: OpSpec, candidate: Candidate) -> str:
     arguments = ", ".join([*op.inputs, "*", *keywords, *knobs] if keywords or knobs else op.inputs)
     given = [
         *(_argument(each, match) for each in match.inputs),
-        *(f"{option}={value!r}" for option, value in match.options.items()),
+        *(f"{option}={_value(value, op)}" for option, value in match.options.items()),
         *(f"{option}={mine}" for option, mine in match.forwarded.items()),
         *(f"{knob}={knob}" for knob in knobs),
     ]
@@ -53,6 +54,12 @@ def _entry(name: str, match: Match, op: OpSpec, candidate: Candidate) -> str:
         f"    return {_returned(match)}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _value(value: Value, op: OpSpec) -> str:
+    if isinstance(value, Epsilon):
+        return f"torch.finfo({next(iter(op.inputs))}.dtype).eps"
+    return repr(value)
 
 
 def _argument(argument: Argument, match: Match) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations, permutations, product
 
+import torch
+
 from kernel_library.formula import FormulaError, Value, evaluate
 from kernel_library.spec import DType, OpSpec, Shape, Tensor, Workload
 
@@ -35,6 +37,10 @@ class Filled:
 
 #: What stands for an input of the other op's.
 Argument = Given | Filled
+
+
+class Epsilon(float):
+    """An option's value that is the step of op's own dtype at 1: another at another dtype."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +84,16 @@ class Match:
         names = op.names(at)
         dims = {axis: int(evaluate(formula, names)) for axis, formula in self.axes.items()}
         dtypes = {free: at.dtypes.get(mine, mine) for free, mine in self.dtypes.items()}
-        own = op.option_values(at)
-        options = {**self.options, **{theirs: own[mine] for theirs, mine in self.forwarded.items()}}
+        own, step = op.option_values(at), epsilon(op, at)
+        fixed = {n: step if isinstance(v, Epsilon) else v for n, v in self.options.items()}
+        options = {**fixed, **{theirs: own[mine] for theirs, mine in self.forwarded.items()}}
         return Workload(dims, dtypes, at.role, options, at.weight)  # type: ignore[arg-type]
+
+
+def epsilon(op: OpSpec, at: Workload) -> Epsilon | None:
+    """The step at 1 of the dtype of op's first input, if that is a float."""
+    dtype = getattr(torch, op.dtype(next(iter(op.inputs.values())), at))
+    return Epsilon(torch.finfo(dtype).eps) if dtype.is_floating_point else None
 
 
 def bindings(op: OpSpec, other: OpSpec, at: Workload) -> Iterator[Binding]:

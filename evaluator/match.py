@@ -19,10 +19,12 @@ from evaluator.adapt import adapt
 from evaluator.binding import (
     Argument,
     Binding,
+    Epsilon,
     Filled,
     Match,
     bindings,
     bound_workload,
+    epsilon,
     flat_shape,
     given_pairs,
 )
@@ -32,7 +34,6 @@ from evaluator.inputs import Case, draw, flat
 from evaluator.intake.exporting import export
 from evaluator.isolate import Isolate
 from kernel_library.formula import Value
-from kernel_library.graph import Graph
 from kernel_library.spec import OpSpec, Tensor, Workload
 
 __all__ = ["Match", "adapt", "same_function"]
@@ -95,12 +96,9 @@ def _small(op: OpSpec) -> list[Workload]:
 
 def _varied(op: OpSpec, at: Workload) -> list[Workload]:
     """The workload, and the same with each of op's options at another value."""
-    other = {name: _another(value, op.options[name].choices) for name, value in _options(op, at)}
+    own = op.option_values(at)
+    other = {name: _another(value, op.options[name].choices) for name, value in own.items()}
     return [at, replace(at, options=other)] if op.options else [at]
-
-
-def _options(op: OpSpec, at: Workload) -> list[tuple[str, Value]]:
-    return list(op.option_values(at).items())
 
 
 def _another(value: Value, choices: Sequence[Value]) -> Value:
@@ -124,8 +122,8 @@ def _drawn(op: OpSpec, at: Workload, seed: int) -> list[torch.Tensor]:
 
 def _settings(op: OpSpec, other: OpSpec, at: Workload) -> Iterator[_Setting]:
     """Values to try for the other's options, its defaults first; op's own options all forwarded."""
-    constants = _constants(op.reference.graphs[str(at)])
-    own = dict(_options(op, at))
+    constants = _constants(op, at)
+    own = op.option_values(at)
     names = list(other.options)
     tried = [_candidates(other, name, constants, own) for name in names]
     for values in product(*tried):
@@ -143,15 +141,18 @@ def _candidates(
     kind = type(option.default)
     fixed = [option.default, *option.choices]
     if not option.choices and kind in (int, float):
-        fixed += [value for value in constants if type(value) is kind]
+        fixed += [v for v in constants if type(v) in (kind, {float: Epsilon}.get(kind))]
     mine = [(value, theirs) for theirs, value in own.items() if type(value) is kind]
-    return [*((value, None) for value in dict.fromkeys(fixed)), *mine]
+    return [*((value, None) for value in {(type(v), v): v for v in fixed}.values()), *mine]
 
 
-def _constants(graph: Graph) -> list[Value]:
-    """The plain numbers among the arguments of a graph's calls."""
+def _constants(op: OpSpec, at: Workload) -> list[Value]:
+    """The plain numbers among the arguments of op's calls; the dtype's own step first, as that."""
+    graph = op.reference.graphs[str(at)]
     values = [value for node in graph.nodes for value in (*node.args, *node.kwargs.values())]
-    return [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+    numbers: list[Value] = [v for v in values if type(v) in (int, float)]  # type: ignore[misc]
+    step = epsilon(op, at)
+    return [step, *numbers] if step is not None and step in numbers else numbers
 
 
 def _there(
@@ -282,8 +283,11 @@ def _holds_elsewhere(
 ) -> bool:
     """Whether the match holds at other sizes, and at other values of op's options."""
     more = [varied for at in small for varied in _varied(op, at)][1:]
+    # what was a number at one dtype may be another at the next
+    more += [at for at in op.workloads if at.dtypes != small[0].dtypes and not at.options][:1]
     pairs = [(at, match.workload(op, at)) for at in more]
     try:
+        op = export(op, more, isolate)
         theirs = export(other, [there for _, there in pairs], isolate)
     except ProblemError:
         return False

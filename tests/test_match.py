@@ -141,6 +141,20 @@ def test_what_an_op_has_not_is_filled_and_a_matrix_turned(
 
 
 @pytest.mark.parametrize(
+    ("eps", "written"),
+    [("None", "eps=torch.finfo(x.dtype).eps"), ("1.1920928955078125e-07", "eps=1.19209289550")],
+)
+def test_a_number_that_follows_the_dtype_is_told_from_one_that_does_not(eps, written):
+    op = problem(f"def reference(x, w):\n    return torch.rms_norm(x, (96,), w, {eps})\n"
+                 "INPUTS = [torch.randn(40, 96), torch.randn(96)]\n")  # fmt: skip
+    match = same_function(op, rms_norm.UNIT.spec, run_here)
+    assert match is not None
+    assert written in adapt(match, op, rms_norm.UNIT.candidate()).source
+    half = next(at for at in op.workloads if at.dtypes["T"] == "float16")
+    assert (match.workload(op, half).options["eps"] > 1e-4) == (eps == "None")
+
+
+@pytest.mark.parametrize(
     "body",
     [
         "torch.softmax(x, 0)",
