@@ -121,7 +121,7 @@ _Order = Sequence[Given | None]
 
 def _orders(op: OpSpec, other: OpSpec) -> Iterator[_Order]:
     """Op's inputs in each order, and each choice of matrices turned; the rest must be vectors."""
-    matrices = [name for name, tensor in op.inputs.items() if _rank(tensor) == 2]
+    matrices = [name for name, tensor in op.inputs.items() if rank_of(tensor) == 2]
     theirs = list(other.inputs.values())
     for count in range(len(matrices) + 1):
         for turned in combinations(matrices, count):
@@ -131,13 +131,16 @@ def _orders(op: OpSpec, other: OpSpec) -> Iterator[_Order]:
                     order[place] = Given(name, name in turned)
                 pairs = list(zip(order, theirs, strict=True))
                 if all(
-                    _rank(tensor) == 1 if given is None else _rank(tensor) == 2 or not given.turned
+                    rank_of(tensor) == 1
+                    if given is None
+                    else rank_of(tensor) == 2 or not given.turned
                     for given, tensor in pairs
                 ):
                     yield order
 
 
-def _rank(tensor: Tensor) -> int:
+def rank_of(tensor: Tensor) -> int:
+    """How many axes a tensor has."""
     return len(tensor.axes.split())
 
 
@@ -150,7 +153,7 @@ def given_pairs(other: OpSpec, inputs: Sequence[Argument | None]) -> Iterator[tu
 
 def _leads(op: OpSpec, other: OpSpec, order: _Order) -> set[int]:
     """How many leading axes to flatten so that the ranks agree: the same for all that need it."""
-    more = {_rank(op.inputs[g.name]) - _rank(tensor) for g, tensor in given_pairs(other, order)}
+    more = {rank_of(op.inputs[g.name]) - rank_of(tensor) for g, tensor in given_pairs(other, order)}
     surplus = more - {0}
     if not surplus:
         return {1}
@@ -205,7 +208,7 @@ def _filled(binding: Binding) -> Iterator[Binding]:
 def flattened(mine: Tensor, theirs: Tensor, lead: int) -> list[str]:
     """The axes of op's tensor, its leading ones as one product if the other has fewer."""
     axes = mine.axes.split()
-    if len(axes) > _rank(theirs):
+    if len(axes) > rank_of(theirs):
         return ["*".join(axes[:lead]), *axes[lead:]]
     return axes
 
@@ -220,7 +223,7 @@ def _fits(op: OpSpec, other: OpSpec, at: Workload, binding: Binding) -> bool:
     there = bound_workload(other, binding)
 
     def agree(mine: Tensor, theirs: Tensor, turned: bool = False) -> bool:
-        shape = flat_shape(mine.shape(op.names(at)), _rank(theirs), binding.lead)
+        shape = flat_shape(mine.shape(op.names(at)), rank_of(theirs), binding.lead)
         same_shape = (shape[::-1] if turned else shape) == theirs.shape(other.names(there))
         return same_shape and op.dtype(mine, at) == other.dtype(theirs, there)
 

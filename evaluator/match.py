@@ -27,6 +27,7 @@ from evaluator.binding import (
     epsilon,
     flat_shape,
     given_pairs,
+    rank_of,
 )
 from evaluator.errors import ProblemError
 from evaluator.graphs import run
@@ -197,23 +198,21 @@ def _compare(
     orders = [_output_order(op, other, match, at, there, seed) for seed in _SEEDS]
     if orders[0] is None or any(order != orders[0] for order in orders):
         return None
-    theirs = [_rank(tensor) for tensor in other.outputs.values()]
+    theirs = [rank_of(tensor) for tensor in other.outputs.values()]
     spread = [
         at
         for at, (mine, i) in enumerate(zip(op.outputs.values(), orders[0], strict=True))
-        if _rank(mine) > theirs[i]
+        if rank_of(mine) > theirs[i]
     ]
     return replace(match, outputs=orders[0], spread=tuple(spread))
-
-
-def _rank(tensor: Tensor) -> int:
-    return len(tensor.axes.split())
 
 
 def _flattened(op: OpSpec, other: OpSpec, binding: Binding) -> tuple[str, ...]:
     """Op's inputs that have more axes than the other's."""
     pairs = given_pairs(other, binding.inputs)
-    return tuple(each.name for each, tensor in pairs if _rank(op.inputs[each.name]) > _rank(tensor))
+    return tuple(
+        each.name for each, tensor in pairs if rank_of(op.inputs[each.name]) > rank_of(tensor)
+    )
 
 
 def _dtype_name(op: OpSpec, other: OpSpec, binding: Binding, free: str) -> str:
@@ -233,7 +232,7 @@ def _run_both(
             dtype = getattr(torch, other.dtype(tensor, there))
             return torch.full(tensor.shape(other.names(there)), argument.value, dtype=dtype)
         mine = drawn[argument.name]
-        mine = mine.reshape(flat_shape(tuple(mine.shape), _rank(tensor), match.lead))
+        mine = mine.reshape(flat_shape(tuple(mine.shape), rank_of(tensor), match.lead))
         return mine.t() if argument.turned else mine
 
     args = list(map(made, match.inputs, other.inputs.values()))

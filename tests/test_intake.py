@@ -13,6 +13,7 @@ from evaluator.intake import export, read
 from evaluator.intake.asking import JOB, ask
 from evaluator.intake.axes import formulas
 from evaluator.intake.recipes import recipe_of
+from evaluator.intake.sizes import MOST_ROWS, _shrunk
 from evaluator.intake.wire import Ask
 from evaluator.isolate import Died, Done, run_here
 from kernel_library.codec import op_json
@@ -111,6 +112,13 @@ INPUTS = [torch.randn(4, 16, 96), torch.randn(96)]
     assert (3, 5, 127) in checks and max(h for _, _, h in checks) == 257
     # an interpreter runs one program after another, and one for each row is common
     assert max(b * s for b, s, _ in checks) <= 256
+
+
+def test_of_two_tensors_with_as_many_rows_both_get_fewer():
+    op = OpSpec("sum", {"x": Tensor("A B N"), "y": Tensor("C D N")}, {"z": Tensor("")}, ())
+    sizes = {"A": 64, "B": 32, "C": 64, "D": 32, "N": 4}
+    small = _shrunk(op, sizes, dict.fromkeys(sizes, 1))
+    assert small["A"] * small["B"] == small["C"] * small["D"] == MOST_ROWS and small["N"] == 4
 
 
 def test_heads_keep_a_multiple():

@@ -72,27 +72,28 @@ def _short_lists(
 
 def _shrunk(op: OpSpec, at: dict[str, Size], steps: Mapping[str, int]) -> dict[str, Size]:
     """Halve the longest axes until rows are few and tensors small, or as small as they can be."""
-    for measure, bound in ((_most_rows, MOST_ROWS), (_largest, MOST_ELEMENTS)):
-        most = max(bound, measure(op, {**at, **steps}))
-        while (now := measure(op, at)) > most:
-            fewer = {axis: _halved(at, axis, steps[axis]) for axis in steps}
-            # an axis that the measure does not count is no shorter for its sake
-            shorter = [a for a in fewer if measure(op, {**at, a: fewer[a]}) < now]
-            longest = max(shorter, key=lambda axis: at[axis] // steps[axis])  # type: ignore[operator]
+    for inner, bound in ((1, MOST_ROWS), (0, MOST_ELEMENTS)):
+        most = max(bound, *_counts(op, {**at, **steps}, inner))
+        while max(now := _counts(op, at, inner)) > most:
+            fewer = {axis: _halved(at, axis, step) for axis, step in steps.items()}
+            # of those that are counted: halving another would help nothing
+            counted = [a for a in fewer if sum(_counts(op, {**at, a: fewer[a]}, inner)) < sum(now)]
+            longest = max(counted, key=lambda axis: _steps(at, axis, steps[axis]))
             at = {**at, longest: fewer[longest]}
     return at
 
 
 def _halved(at: Mapping[str, Size], axis: str, step: int) -> int:
+    return max(1, _steps(at, axis, step) // 2) * step
+
+
+def _steps(at: Mapping[str, Size], axis: str, step: int) -> int:
     size = at[axis]
-    return max(1, size // 2 // step) * step if isinstance(size, int) else step
+    return size // step if isinstance(size, int) else 1
 
 
-def _most_rows(op: OpSpec, at: Mapping[str, Size]) -> int:
+def _counts(op: OpSpec, at: Mapping[str, Size], inner: int) -> list[int]:
+    """How many elements each tensor has, or with one `inner` axis left out, how many rows."""
     names = op.names(Workload(at, {}))
-    return max(prod(shape[:-1]) for tensor in op.inputs.values() for shape in tensor.shapes(names))
-
-
-def _largest(op: OpSpec, at: Mapping[str, Size]) -> int:
-    names = op.names(Workload(at, {}))
-    return max(prod(shape) for tensor in op.inputs.values() for shape in tensor.shapes(names))
+    shapes = (shape for tensor in op.inputs.values() for shape in tensor.shapes(names))
+    return [prod(shape[: max(0, len(shape) - inner)]) for shape in shapes]
