@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,4 +69,19 @@ def judged(
         raise fail(f"{name} holds no kernel to judge: give one with --candidate", USAGE)
     judge.admit(found.op)
     say("judging: recording, then running it on hidden sizes and values")
-    return found.op.name, judge(found.op, candidate)
+    verdict = judge(found.op, candidate)
+    if kernel is None:
+        verdict = by_lines_of(source, verdict, candidate.source)
+    return found.op.name, verdict
+
+
+def by_lines_of(file: str, verdict: Verdict, half: str) -> Verdict:
+    """The verdict on a unit's kernel half, whose lines a person knows by the file."""
+    from kernel_library.unit import line_in
+    from kernel_library.verdict import Rejected
+
+    if not isinstance(verdict, Rejected):
+        return verdict
+    where = re.compile(r"^line (\d+)(?=: )")
+    said = where.sub(lambda n: f"line {line_in(file, half, int(n[1]))}", verdict.reason)
+    return replace(verdict, reason=said)

@@ -118,6 +118,14 @@ def keep_only(source: str, entry: str) -> str:
     return "\n".join(_as_written(node, lines) for node in body if node in needed).strip("\n")
 
 
+def line_in(whole: str, half: str, number: int) -> int:
+    """Which line of a module is this line of what `keep_only` kept of it; both count from 1."""
+    at, lines = number, iter(enumerate(whole.splitlines(), 1))
+    for kept in half.splitlines()[:number]:
+        at = next((there for there, line in lines if line == kept), at)
+    return at
+
+
 def _as_written(node: ast.stmt, lines: Sequence[str]) -> str:
     """A statement's lines, with its decorators, and the comments and blank lines above it."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])

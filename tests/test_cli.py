@@ -1,5 +1,6 @@
 """The command line as its users meet it: exit codes, words, and nothing left behind."""
 
+import inspect
 import json
 import os
 import signal
@@ -16,11 +17,12 @@ import typer
 from processes import descendants, left
 from typer.testing import CliRunner
 
-from cli.checking import judged
+from cli.checking import by_lines_of, judged
 from cli.exits import exits
 from cli.main import app
 from kernel_library.codec import verdict_json
-from kernel_library.verdict import Passed, Rejected
+from kernel_library.verdict import Passed, Record, Rejected
+from seeds import rms_norm, softmax
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = ["doctor", "calibrate", "check", "bench", "optimize", "serve", "worker", "submit"]
@@ -115,6 +117,22 @@ def test_check_ends_with_the_verdicts_code_and_leaves_nothing(home):
     verdict = verdict_json.validate_json(told.stdout)
     assert isinstance(verdict, Rejected) and verdict.stage == "smoke"
     assert not left(descendants(os.getpid()) - before)
+
+
+@pytest.mark.parametrize("unit", [softmax, rms_norm])
+def test_a_unit_is_rejected_at_the_lines_of_its_file(unit):
+    file, half = inspect.getsource(unit), unit.UNIT.kernel_source
+    record = Record("interpreted", "namespaces")
+    for number, line in enumerate(half.splitlines(), 1):
+        told = by_lines_of(
+            file, Rejected("correct", f"line {number}: no: line 3: so", record), half
+        )
+        where = int(told.reason.removesuffix(": no: line 3: so").removeprefix("line "))
+        assert where >= number and file.splitlines()[where - 1] == line
+    # the last line of the half is the launcher's, just above UNIT
+    assert file.splitlines()[where + 2].startswith("UNIT = ")
+    plain = Rejected("smoke", "output 'y' is off", record)
+    assert by_lines_of(file, plain, half) == plain
 
 
 def test_a_candidate_is_checked_against_a_definition(judge):
