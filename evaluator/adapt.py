@@ -8,7 +8,7 @@ from evaluator.binding import Argument, Epsilon, Filled, Match
 from kernel_library.candidate import Candidate
 from kernel_library.formula import Value
 from kernel_library.space import Config, Tuned, nearest
-from kernel_library.spec import OpSpec
+from kernel_library.spec import OpSpec, Tensor
 
 
 def adapt(match: Match, op: OpSpec, candidate: Candidate) -> Candidate:
@@ -51,7 +51,7 @@ def _entry(name: str, match: Match, op: OpSpec, candidate: Candidate) -> str:
         f"def {name}({arguments}):",
         f'    """{op.name}, computed as the library\'s {match.other}."""',
         f"    y = {candidate.entry}({', '.join(given)})",
-        f"    return {_returned(match)}",
+        f"    return {_returned(match, op)}",
     ]
     return "\n".join(lines) + "\n"
 
@@ -71,15 +71,22 @@ def _argument(argument: Argument, match: Match) -> str:
     return f"{flat}.t()" if argument.turned else flat
 
 
-def _returned(match: Match) -> str:
+def _returned(match: Match, op: OpSpec) -> str:
     """The outputs in op's order, with the leading axes that were flattened for the call."""
     parts = []
     for at, index in enumerate(match.outputs):
-        part = "y" if len(match.outputs) == 1 else f"y[{index}]"
+        part = "y" if match.returns == 1 else f"y[{index}]"
         if at in match.spread:
             part = f"{part}.unflatten(0, {match.flat[0]}.shape[:{match.lead}])"
+        if at in match.scalars:
+            part = f"{part}.reshape(()).to({_dtype_of(list(op.outputs.values())[at], op)})"
         parts.append(part)
     return ", ".join(parts)
+
+
+def _dtype_of(output: Tensor, op: OpSpec) -> str:
+    like = next((name for name, t in op.inputs.items() if t.dtype == output.dtype), None)
+    return f"{like}.dtype" if like else f"torch.{output.dtype}"
 
 
 def _renamed(row: Tuned, match: Match, op: OpSpec) -> Tuned | None:

@@ -62,7 +62,9 @@ class Binding:
 class Match:
     """How to call `other` so that it computes op.
 
-    `inputs` stand for the other's in its order, `outputs` are the other's output for each of op's.
+    `inputs` stand for the other's in its order, `outputs` are the other's output for each of op's,
+    of as many as it `returns`; at the positions `scalars` its one element is op's tensor without
+    axes, in op's dtype.
     `options` are fixed values, `forwarded` maps an option of the other's to op's own. `axes` and
     `dtypes` say what the other's are in terms of op's. `lead` leading axes are flattened into one:
     those of the inputs in `flat`, and of op's outputs at the positions `spread`.
@@ -71,6 +73,8 @@ class Match:
     other: str
     inputs: tuple[Argument, ...]
     outputs: tuple[int, ...] = (0,)
+    returns: int = 1
+    scalars: tuple[int, ...] = ()
     options: Mapping[str, Value] = field(default_factory=dict)
     forwarded: Mapping[str, str] = field(default_factory=dict)
     axes: Mapping[str, str] = field(default_factory=dict)
@@ -104,7 +108,9 @@ def bindings(op: OpSpec, other: OpSpec, at: Workload) -> Iterator[Binding]:
     tensors = [*op.inputs.values(), *other.inputs.values()]
     if op.mutates or other.mutates or any(tensor.count is not None for tensor in tensors):
         return
-    if len(op.inputs) > len(other.inputs) or len(op.outputs) != len(other.outputs):
+    if len(op.inputs) > len(other.inputs) or len(op.outputs) > len(other.outputs):
+        return
+    if len(op.outputs) < len(other.outputs) and not _is_aside(op, other):
         return
     if len(other.inputs) > MOST_INPUTS:
         return
@@ -149,6 +155,13 @@ def given_pairs(other: OpSpec, inputs: Sequence[Argument | None]) -> Iterator[tu
     for given, tensor in zip(inputs, other.inputs.values(), strict=True):
         if isinstance(given, Given):
             yield given, tensor
+
+
+def _is_aside(op: OpSpec, other: OpSpec) -> bool:
+    """Whether what nobody asks for is little, a statistic of each row, and nothing is filled in."""
+    ranks = sorted(rank_of(tensor) for tensor in other.outputs.values())
+    rest = ranks[: len(ranks) - len(op.outputs)]
+    return len(op.inputs) == len(other.inputs) and max(rest) < 2
 
 
 def _leads(op: OpSpec, other: OpSpec, order: _Order) -> set[int]:
@@ -227,12 +240,16 @@ def _fits(op: OpSpec, other: OpSpec, at: Workload, binding: Binding) -> bool:
         same_shape = (shape[::-1] if turned else shape) == theirs.shape(other.names(there))
         return same_shape and op.dtype(mine, at) == other.dtype(theirs, there)
 
+    def yields(mine: Tensor, theirs: Tensor) -> bool:
+        one = not mine.axes and theirs.shape(other.names(there)) == (1,)
+        return one or agree(mine, theirs)
+
     try:
         given = given_pairs(other, binding.inputs)
         return (
             all(agree(op.inputs[each.name], tensor, each.turned) for each, tensor in given)
             and all(
-                any(map(partial(agree, m), other.outputs.values())) for m in op.outputs.values()
+                any(map(partial(yields, m), other.outputs.values())) for m in op.outputs.values()
             )
             and other.is_legal(there)
         )

@@ -191,7 +191,8 @@ def _compare(
     if str(there) not in other.reference.graphs:
         return None
     match = Match(
-        other.name, binding.inputs, (), setting.options, setting.forwarded, binding.axes,
+        other.name, binding.inputs, (), len(other.outputs), (), setting.options,
+        setting.forwarded, binding.axes,
         {free: _dtype_name(op, other, binding, free) for free in binding.dtypes}, binding.lead,
         flat=_flattened(op, other, binding),
     )  # fmt: skip
@@ -199,12 +200,11 @@ def _compare(
     if orders[0] is None or any(order != orders[0] for order in orders):
         return None
     theirs = [rank_of(tensor) for tensor in other.outputs.values()]
-    spread = [
-        at
-        for at, (mine, i) in enumerate(zip(op.outputs.values(), orders[0], strict=True))
-        if rank_of(mine) > theirs[i]
+    more = [
+        rank_of(mine) - theirs[i] for mine, i in zip(op.outputs.values(), orders[0], strict=True)
     ]
-    return replace(match, outputs=orders[0], spread=tuple(spread))
+    spread, scalars = (tuple(at for at, n in enumerate(more) if n * sign > 0) for sign in (1, -1))
+    return replace(match, outputs=orders[0], spread=spread, scalars=scalars)
 
 
 def _flattened(op: OpSpec, other: OpSpec, binding: Binding) -> tuple[str, ...]:
@@ -248,7 +248,7 @@ def _output_order(
         ours, theirs = _run_both(op, other, match, (at, there), (seed, True))
     except ProblemError:
         return None
-    for order in permutations(range(len(theirs))):
+    for order in permutations(range(len(theirs)), len(ours)):
         if all(_equal(a, theirs[i]) for a, i in zip(ours, order, strict=True)):
             return order
     return None

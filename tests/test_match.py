@@ -15,7 +15,7 @@ from evaluator.record import record
 from kernel_library.candidate import Candidate
 from kernel_library.space import Tuned
 from kernel_library.spec import OpSpec, Option, Reference, Tensor, Workload, grid
-from seeds import gemm, layer_norm, rms_norm
+from seeds import cross_entropy, gemm, layer_norm, rms_norm
 
 HEAD = "import torch\n\n"
 
@@ -137,6 +137,26 @@ def test_what_an_op_has_not_is_filled_and_a_matrix_turned(
     torch.testing.assert_close(scope[adapted.entry](*given), scope["wanted"](*given))
     # what the adapter makes can be recorded
     (tape,) = record(op, adapt(match, op, unit.UNIT.candidate()), [smoke(op)], zygote, DEFAULT_ARCH)
+    assert tape.tape.launches
+
+
+def test_a_scalar_is_the_one_element_of_a_kernel_that_tells_more(zygote):
+    op = problem("def reference(x, t):\n    return torch.nn.functional.cross_entropy(x, t)\n"
+                 "INPUTS = [torch.randn(40, 96), torch.randint(0, 96, (40,))]\n")  # fmt: skip
+    match = same_function(op, cross_entropy.UNIT.spec, run_here)
+    assert match is not None
+    assert (match.outputs, match.returns, match.scalars) == ((0,), 2, (0,))
+    adapted = adapt(
+        match, op, Candidate(op.name, cross_entropy.UNIT.spec.reference.source, "reference")
+    )
+    scope: dict = {}
+    exec(adapted.source, scope)
+    x, t = torch.randn(40, 96).half(), torch.randint(0, 96, (40,))
+    loss = scope[adapted.entry](x, t)
+    assert (loss.shape, loss.dtype) == ((), torch.float16)
+    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(x, t))
+    kernel = adapt(match, op, cross_entropy.UNIT.candidate())
+    (tape,) = record(op, kernel, [smoke(op)], zygote, DEFAULT_ARCH)
     assert tape.tape.launches
 
 
