@@ -82,6 +82,8 @@ def by_lines_of(file: str, verdict: Verdict, half: str) -> Verdict:
 
     if not isinstance(verdict, Rejected):
         return verdict
-    where = re.compile(r"^line (\d+)(?=: )")
-    said = where.sub(lambda n: f"line {line_in(file, half, int(n[1]))}", verdict.reason)
-    return replace(verdict, reason=said)
+
+    def there(told: re.Match[str]) -> str:
+        return f"line {line_in(file, half, int(told[1]))}"
+
+    return replace(verdict, reason=re.sub(r"^line (\d+)(?=: )", there, verdict.reason))

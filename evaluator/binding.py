@@ -64,10 +64,9 @@ class Match:
 
     `inputs` stand for the other's in its order, `outputs` are the other's output for each of op's,
     of as many as it `returns`; at the positions `scalars` its one element is op's tensor without
-    axes, in op's dtype.
-    `options` are fixed values, `forwarded` maps an option of the other's to op's own. `axes` and
-    `dtypes` say what the other's are in terms of op's. `lead` leading axes are flattened into one:
-    those of the inputs in `flat`, and of op's outputs at the positions `spread`.
+    axes, in op's dtype. `options` are fixed values, `forwarded` maps an option of the other's to
+    op's own. `axes` and `dtypes` say what the other's are in terms of op's. `lead` leading axes
+    are flattened into one: those of the inputs in `flat`, and of op's outputs at `spread`.
     """
 
     other: str

@@ -19,7 +19,6 @@ from evaluator.adapt import adapt
 from evaluator.binding import (
     Argument,
     Binding,
-    Epsilon,
     Filled,
     Match,
     bindings,
@@ -142,7 +141,7 @@ def _candidates(
     kind = type(option.default)
     fixed = [option.default, *option.choices]
     if not option.choices and kind in (int, float):
-        fixed += [v for v in constants if type(v) in (kind, {float: Epsilon}.get(kind))]
+        fixed += [value for value in constants if isinstance(value, kind)]
     mine = [(value, theirs) for theirs, value in own.items() if type(value) is kind]
     return [*((value, None) for value in {(type(v), v): v for v in fixed}.values()), *mine]
 
@@ -151,7 +150,9 @@ def _constants(op: OpSpec, at: Workload) -> list[Value]:
     """The plain numbers among the arguments of op's calls; the dtype's own step first, as that."""
     graph = op.reference.graphs[str(at)]
     values = [value for node in graph.nodes for value in (*node.args, *node.kwargs.values())]
-    numbers: list[Value] = [v for v in values if type(v) in (int, float)]  # type: ignore[misc]
+    numbers: list[Value] = [
+        v for v in values if isinstance(v, int | float) and not isinstance(v, bool)
+    ]
     step = epsilon(op, at)
     return [step, *numbers] if step is not None and step in numbers else numbers
 

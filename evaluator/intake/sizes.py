@@ -13,7 +13,7 @@ from kernel_library.spec import OpSpec, Workload
 STEPS = (1, 8, 32, 128)
 #: The largest tensor of a check is smaller than this, so that an interpreter can run it, and has no
 #: more rows along its last axis: an interpreter runs one program after another, and one for each
-#: row is common. 7808 rows of nine took it 12 s a case.
+#: row is common. An RMS norm checked at 7808 rows of nine took 149 s (two CPU cores).
 MOST_ELEMENTS, MOST_ROWS = 1 << 17, 1 << 8
 #: Sizes of the first axis, of the one along which rows lie, and of all others.
 _POINTS = (
