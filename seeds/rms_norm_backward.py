@@ -45,7 +45,7 @@ OP = OpSpec(
         Workload({"M": 2, "N": 9000}, {"T": "float32"}),
         Workload({"M": 19, "N": 1037}, {"T": "bfloat16"}),
         Workload({"M": 7, "N": 96}, {"T": "float16"}, options={"offset": 1.0, "cast": "gemma"}),
-        *grid("M N", {"measure": [(8192, 4096), (2047, 5001)]}, dtypes=("bfloat16",)),
+        *grid("M N", {"measure": [(8192, 4096), (16, 4096), (2047, 5001)]}, dtypes=("bfloat16",)),
     ),
 )
 
