@@ -9,8 +9,10 @@ from math import isfinite, isnan
 import torch
 
 from evaluator.compare import Mismatch, compare, peak
+from evaluator.inputs import Case
 from evaluator.matrix import Point, is_public
 from evaluator.picked import Answers
+from evaluator.poison import bits
 from evaluator.rounding import Rounding
 from evaluator.values import INFINITE
 from kernel_library.graph import Graph
@@ -32,6 +34,33 @@ def holds(op: OpSpec, point: Point, wanted: Answers) -> bool:
     if is_public(op, at) and case.values == "recipe" and case.layout == "contiguous":
         return True
     return meaningful(wanted, op.tolerance, case.values in INFINITE)
+
+
+def said(
+    got: Sequence[torch.Tensor], wanted: Answers, case: Case
+) -> tuple[Sequence[torch.Tensor], Answers]:
+    """An answer and the truth, without the rows of which nothing is said.
+
+    Where infinities go in, NaN may come out, and the order of a formula decides where: a row whose
+    truth has a NaN is zero in all three, and the others, with their infinities, count.
+    """
+    if case.values not in INFINITE:
+        return got, wanted
+    unsaid = [t.isnan() if t.is_floating_point() else None for t in wanted.truth]
+    rows = [n if n is None or n.dim() < 2 else n.any(-1, keepdim=True) for n in unsaid]
+    truth, own = (_cleared(some, rows) for some in (wanted.truth, wanted.own))
+    same = [g.shape for g in got] == [t.shape for t in truth]
+    return _cleared(got, rows) if same else got, replace(wanted, truth=truth, own=own)
+
+
+def _cleared(
+    some: Sequence[torch.Tensor], rows: Sequence[torch.Tensor | None]
+) -> tuple[torch.Tensor, ...]:
+    """The tensors with zeros where these masks hold."""
+    return tuple(
+        t if where is None else bits(t).masked_fill(where, 0).view(t.dtype)
+        for t, where in zip(some, rows, strict=True)
+    )
 
 
 def meaningful(wanted: Answers, tolerance: Tolerance, infinite: bool = False) -> bool:

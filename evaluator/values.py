@@ -22,12 +22,12 @@ from kernel_library.recipe import (
 from kernel_library.spec import Shape
 
 Values = Literal[
-    "recipe", "offset", "large", "tiny", "mixed", "zeros", "ties", "infinite", "masked", "onehot",
-    "ramp",
+    "recipe", "offset", "large", "tiny", "mixed", "zeros", "ties", "infinite", "masked",
+    "overflowed", "onehot", "ramp",
 ]  # fmt: skip
 VALUES: tuple[Values, ...] = get_args(Values)
-#: Classes that hold infinities: their truths may be infinite, and say nothing where they are NaN.
-INFINITE: frozenset[Values] = frozenset({"infinite", "masked"})
+#: Classes that hold infinities: their truths may be infinite, and a row with NaN says nothing.
+INFINITE: frozenset[Values] = frozenset({"infinite", "masked", "overflowed"})
 Names = Mapping[str, object]
 
 #: Large values: square roots of them fit, and so do float16 norms; exp of them overflows.
@@ -99,6 +99,12 @@ def _masked(values: torch.Tensor, dtype: torch.dtype, random: torch.Generator) -
     return values.masked_fill(rows, lowest)
 
 
+def _overflowed(values: torch.Tensor, dtype: torch.dtype, random: torch.Generator) -> torch.Tensor:
+    """A few entries at plus infinity, as what no longer fitted a dtype is."""
+    largest = 448.0 if dtype == torch.float8_e4m3fn else float("inf")
+    return values.masked_fill(_even(values.shape, random) < 1 / 32, largest)
+
+
 def _some(draw: torch.Tensor) -> torch.Tensor:
     """A quarter of the draws, and always one."""
     return (draw < 1 / 4) | (draw == draw.amin()) if draw.numel() else draw < 0
@@ -127,6 +133,7 @@ _BENDS: Mapping[Values, Bend] = {
     "ties": lambda v, _, __: torch.round(v),
     "infinite": _infinite,
     "masked": _masked,
+    "overflowed": _overflowed,
     "onehot": _onehot,
     "ramp": _ramp,
 }

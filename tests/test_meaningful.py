@@ -8,8 +8,8 @@ import torch
 from evaluator.compare import Mismatch, compare
 from evaluator.graphs import trace
 from evaluator.inputs import Case, draw
-from evaluator.meaningful import FEW, holds, noise
-from evaluator.picked import answers
+from evaluator.meaningful import FEW, holds, noise, said
+from evaluator.picked import Answers, answers
 from kernel_library.spec import Tolerance, Workload
 from seeds import fused_linear_cross_entropy as linear
 from seeds import layer_norm_backward, rms_norm_backward
@@ -36,8 +36,12 @@ def fused(d_y, x, w):
 
 
 def is_passed(got, graph, inputs) -> bool:
+    return is_passed_by(got, answers(graph, inputs))
+
+
+def is_passed_by(got, wanted) -> bool:
     try:
-        compare(got, answers(graph, inputs), K)
+        compare(got, wanted, K)
     except Mismatch:
         return False
     return True
@@ -151,6 +155,18 @@ def test_only_a_hidden_case_that_torch_itself_fails_holds_nobody():
     public = replace(linear.OP, workloads=(at,))
     assert holds(public, (at, plain), wanted[same])
     assert not holds(public, (at, same), wanted[same])
+
+
+def test_where_infinities_go_in_a_row_of_nan_says_nothing_and_the_others_count():
+    inf, nan = float("inf"), float("nan")
+    truth = torch.tensor([[nan, 1.0], [-inf, 2.0]], dtype=torch.float64)
+    wanted, masked = Answers([truth], [truth.half()]), Case(0, values="masked")
+    for row, is_right in (([-inf, 2.0], True), ([0.0, 2.0], False), ([-inf, nan], False)):
+        got = torch.tensor([[5.0, nan], row]).half()
+        left, rest = said([got], wanted, masked)
+        assert is_passed_by(left, rest) == is_right
+        assert not is_passed_by(*said([got], wanted, Case(0, values="large")))
+    assert not is_passed_by(*said([got[0]], wanted, masked))
 
 
 def product(seed: int):

@@ -15,7 +15,7 @@ from evaluator.interpret import wire
 from evaluator.interpret.wire import RULES
 from evaluator.isolate import BREAKS, CONTROL, Died, Isolate, works
 from evaluator.matrix import Point, describe, shown, tally
-from evaluator.meaningful import holds, noise
+from evaluator.meaningful import holds, noise, said
 from evaluator.picked import answers
 from kernel_library.candidate import Candidate
 from kernel_library.spec import OpSpec
@@ -163,7 +163,7 @@ def _compare(op: OpSpec, point: Point, got: Sequence[torch.Tensor], stage: Stage
     if graph is None:
         raise LabError(f"the reference has not been exported at {at}")
     args = flat(draw(op, at, case, "cpu"))
-    wanted = answers(graph, args)
+    got, wanted = said(got, answers(graph, args), case)
     try:
         return compare(got, wanted, op.tolerance, names=labels(op, point), poison=case.poison)
     except Mismatch as wrong:

@@ -12,7 +12,7 @@ from evaluator.compare import OFF, Errors, Mismatch, compare
 from evaluator.errors import CandidateError
 from evaluator.inputs import Case, draw, flat, size_of
 from evaluator.interpret.judge import labels
-from evaluator.meaningful import holds, noise
+from evaluator.meaningful import holds, noise, said
 from evaluator.picked import Answers, answers
 from evaluator.play.baselines import graph_at
 from evaluator.play.player import Player, finish
@@ -70,7 +70,7 @@ def _check(take: Take, player: Player, where: torch.device, turn: Turn) -> Error
     if case.repeat:
         _same_again(got, play_once(_other_poison(take), player, where, turn))
     op, at = player.op, take.at
-    wanted = wanted_at(op, at, case, where)
+    got, wanted = said(got, wanted_at(op, at, case, where), case)
     try:
         return judged(op, take, got, wanted)
     except CandidateError as wrong:
