@@ -13,6 +13,7 @@ from math import inf, isfinite, sqrt
 
 import torch
 
+from evaluator.codes import cut, is_cut, rank
 from evaluator.picked import Answers, Picked, fault
 from evaluator.poison import bits, seen
 from evaluator.tolerance import BOUNDS, HIGHEST_CAP, LEAST_SCALE, SHORTEST_ROW, roughly
@@ -24,6 +25,8 @@ HOST_CHUNK, CHUNK = 1 << 15, 1 << 22
 #: Rows longer than this have no scale of their own.
 LONGEST_ROW = 1 << 22
 UNWRITTEN, OFF = "has elements that were never written", "is off by"
+#: No `OFF`: what torch's own luck may be is in its error over all elements.
+CUT = "has more error than rounding to 8 bits gives, over all its elements"
 _l2 = torch.linalg.vector_norm
 #: An answer, the truth, and torch's own answer.
 _Trio = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -68,6 +71,8 @@ def compare(
         label = f"output {names[i]!r}" if names else f"output {i}"
         try:
             found = _compare(trio, tolerance, poison, wanted.picked.get(i))
+            if i in wanted.unrounded and cut(trio[0], trio[2], wanted.unrounded[i]):
+                raise Mismatch(CUT)
         except Mismatch as wrong:
             raise Mismatch(f"{label} {wrong.reason}") from None
         worst = Errors(max(worst.error, found.error), max(worst.torch_error, found.torch_error))
@@ -162,7 +167,7 @@ def _other_pattern(trio: _Trio, poison: int) -> Iterator[_Reasons]:
 def _far_codes(trio: _Trio, loosen: float, poison: int) -> Iterator[_Reasons]:
     """8-bit floats: the code next to the rounded truth's, at most `loosen` steps away."""
     for g, t, _ in _together(*trio):
-        steps = (_rank(g) - _rank(t.to(g.dtype))).abs()
+        steps = (rank(g) - rank(t.to(g.dtype))).abs()
         far = t.isfinite() & ~(steps <= max(1.0, loosen))
         reason = "is more than one 8-bit code step from the truth"
         yield {UNWRITTEN: far & seen(g, poison), reason: far}
@@ -218,6 +223,8 @@ def _close(trio: _Trio, tolerance: Tolerance, poison: int, plain: bool) -> Error
     if reason := _fault(sums, tolerance.times_torch, cap):
         unwritten = (seen(p.got, poison) & ~(p.error <= p.allowed) for p in _parts(*held))
         raise Mismatch(UNWRITTEN if any(bool(u.any()) for u in unwritten) else reason)
+    if got.dtype.itemsize == 1 and is_cut(sums.norm, sums.norm_own, finite):
+        raise Mismatch(CUT)
     worst = max(sums.largest_true, info.smallest_normal)
     return Errors(sums.largest / worst, sums.largest_own / worst)
 
@@ -286,12 +293,6 @@ def _double(floats: torch.Tensor) -> torch.Tensor:
     codes = torch.arange(256, dtype=torch.uint8, device=floats.device)
     values = codes.view(floats.dtype).double()
     return values.index_select(0, bits(floats).reshape(-1).int()).reshape(floats.shape)
-
-
-def _rank(codes: torch.Tensor) -> torch.Tensor:
-    """8-bit floats as integers in the order of their values."""
-    code = bits(codes).to(torch.int16)
-    return (code & 0x7F) * (1 - 2 * (code >> 7))
 
 
 def _count(n: int) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from evaluator.codes import unrounded
 from evaluator.graphs import run
 from kernel_library.graph import Graph, Node
 
@@ -57,11 +58,15 @@ class Picked:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a reference says at one point: the float64 truth, torch's own, and what is picked."""
+    """What a reference says at one point: the float64 truth, torch's own, and what is picked.
+
+    `unrounded` is what 8-bit integers were rounded from, by the number of the output.
+    """
 
     truth: Sequence[torch.Tensor]
     own: Sequence[torch.Tensor]
     picked: Mapping[int, Picked] = field(default_factory=dict)
+    unrounded: Mapping[int, torch.Tensor] = field(default_factory=dict)
 
 
 def answers(graph: Graph, inputs: Sequence[torch.Tensor], widen: bool = True) -> Answers:
@@ -79,7 +84,8 @@ def answers(graph: Graph, inputs: Sequence[torch.Tensor], widen: bool = True) ->
     count = len(graph.outputs)
     sources = zip(found, truth[count:], own[count:], strict=True)
     picked = {pick.output: Picked(t, o, pick.axis, pick.stable) for pick, t, o in sources}
-    return Answers(truth[:count], own[:count], picked)
+    codes = unrounded(graph, inputs, own[:count], widen)
+    return Answers(truth[:count], own[:count], picked, codes)
 
 
 def picks(graph: Graph) -> Iterator[Pick]:

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from evaluator import poison
 from evaluator.compare import Errors, Mismatch, compare
+from evaluator.graphs import trace
 from evaluator.meaningful import meaningful
-from evaluator.picked import Answers
+from evaluator.picked import Answers, answers
 from kernel_library.spec import Tolerance
 
 FLOATS = [
@@ -308,3 +309,36 @@ def test_a_bent_case_counts_only_where_truth_and_torch_stay_in_range():
 def test_a_bent_case_that_torch_itself_gets_wrong_holds_nobody_to_it():
     finite = normal(4)
     assert not meaningful(Answers([finite], [(2 * finite).half()]), PLAIN)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_eight_bit_floats_that_are_cut_off_fail_and_rounded_twice_they_pass(dtype):
+    truth = 3 * normal(3, 40).float().double()
+    kept = -(1 << 20) if dtype == torch.float8_e4m3fn else -(1 << 21)
+    judge(truth.bfloat16().to(dtype), truth)
+    cut = (truth.float().view(torch.int32) & kept).view(torch.float32)
+    with pytest.raises(Mismatch, match="more error than rounding to 8 bits"):
+        judge(cut.to(dtype), truth)
+    # too few to tell it from bad luck
+    judge(cut.to(dtype)[0], truth[0])
+
+
+def quantised(x):
+    scale = x.abs().amax(-1, keepdim=True) / 127.0
+    return torch.clamp(torch.round(x / scale) + 3.0, -128, 127).to(torch.int8)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_an_integer_quantiser_may_round_ties_as_it_likes_and_not_cut_off(dtype, ties):
+    x = normal(64, 40).to(dtype)
+    x = (x.round() if ties else x).clamp(-2, 2)
+    graph = trace(quantised, [x], {})
+    wanted, rough = answers(graph, [x]), Tolerance(loosen=2.0)
+    value = x.double() / (x.double().abs().amax(-1, keepdim=True) / 127.0) + 3.0
+    for right in (torch.ceil(value - 0.5), torch.floor(value + 0.5), value.float().round()):
+        compare([right.clamp(-128, 127).to(torch.int8)], wanted, rough)
+    if not ties:
+        wrong = value.clamp(-128, 127).to(torch.int8)
+        with pytest.raises(Mismatch, match="more error than rounding to 8 bits"):
+            compare([wrong], wanted, rough)
