@@ -191,6 +191,25 @@ def test_a_declared_mutation_is_an_output_and_no_fault():
         played(tape_of(CLONE), replace(op, allows=("mul_",)))
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_what_lies_between_the_elements_of_a_mutated_input_is_not_its_own(beside):
+    def double(x):
+        x.mul_(2)
+
+    op = replace(op_of(double, mutates=("x",), outputs=()), allows=("mul_", "zero_"))
+    case = replace(CASE, layout="step2")
+    (spot,) = places(op, AT, case)["x"]
+    x = View(0, 0, spot.shape, spot.stride, "float32")
+    twice = Call("aten.mul_.Tensor", ({"view": 0}, 2.0), {}, (x,), ())
+    between = Call("aten.zero_.default", ({"view": 0},), {}, (replace(x, offset=4),), ())
+    tape = Tape((Buffer("input", 4 * spot.room, "x"),), (twice, between)[: 1 + beside], ())
+    if not beside:
+        assert played(Recording(tape, {}), op, case) is not None
+        return
+    with pytest.raises(CandidateError, match="between the elements of its input 'x'"):
+        played(Recording(tape, {}), op, case)
+
+
 def test_requests_and_replies_survive_the_wire():
     taken = Take(AT, CASE, tape_of(launch(arguments=(Scalar("fp32", math.inf), Pointer(1)))))
     sent, binaries = wire.pack([taken, taken])

@@ -204,8 +204,18 @@ def _place(
 def _check(name: str, where: tuple[int, Sent], before: bytes, asked: Asked, memory: Memory) -> None:
     if not memory.guarded(*where):
         raise Faulty(f"writes outside of input {name!r}")
-    if name not in asked.mutates and memory.inside(*where) != before:
+    after, (_, sent) = memory.inside(*where), where
+    if name not in asked.mutates and after != before:
         raise Faulty(f"writes to input {name!r}, which the contract does not declare")
+    if after != before and _between(sent, after) != _between(sent, before):
+        raise Faulty(f"writes between the elements of input {name!r}")
+
+
+def _between(sent: Sent, held: bytes) -> bytes:
+    """What lies between the elements of an input: its memory with those at zero."""
+    flat = torch.frombuffer(bytearray(held), dtype=getattr(torch, sent.dtype))
+    flat.as_strided(sent.shape, sent.stride, sent.offset).zero_()
+    return raw(flat)
 
 
 def _flat(got: object) -> list[object]:

@@ -18,6 +18,7 @@ from evaluator.play.calls import prepare
 from evaluator.play.closing import close
 from evaluator.play.memory import Arena, make, storage, view_of
 from evaluator.play.packing import enough, pack
+from evaluator.poison import bits
 from kernel_library.spec import OpSpec
 from kernel_library.tape import Call, Launch, Pointer, Recording, View
 
@@ -133,11 +134,16 @@ class Bound:
         if not (self.made.is_intact() and self.inputs.is_intact()):
             raise CandidateError("correct", "writes outside its buffers")
         for name, tensor in named(pristine):
-            base = name.split(".")[0]
+            base, index, meant = name.split(".")[0], self._order[name], storage(tensor)
+            told = f"writes to its input {base!r}"
             if base in self.player.op.mutates:
-                continue
-            if not torch.equal(self.inputs.bytes(self._order[name]), storage(tensor)):
-                raise CandidateError("correct", f"writes to its input {base!r}")
+                if len(meant) == tensor.nbytes:
+                    continue
+                told = f"writes between the elements of its input {base!r}"
+                view = view_of(tensor, index)
+                meant = _but(meant, view, self.inputs.view(index, view))
+            if not torch.equal(self.inputs.bytes(index), meant):
+                raise CandidateError("correct", told)
 
     def tensor(self, view: View) -> torch.Tensor:
         """The tensor that a view of the tape stands for."""
@@ -189,6 +195,15 @@ def _theirs(call: Call, act: Callable[[], T]) -> T:
         return act()
     except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
         raise CandidateError("smoke", f"{call.op} cannot run as recorded") from error
+
+
+def _but(meant: torch.Tensor, view: View, held: torch.Tensor) -> torch.Tensor:
+    """The bytes that are meant, but for a view's elements, which are taken as they are held."""
+    kind: torch.dtype = getattr(torch, view.dtype)
+    whole = meant.clone().view(kind)
+    mine = whole.as_strided(view.shape, view.stride, view.offset // kind.itemsize)
+    bits(mine).copy_(bits(held))
+    return whole.view(torch.uint8)
 
 
 def named(inputs: Inputs) -> Iterator[tuple[str, torch.Tensor]]:
