@@ -17,7 +17,7 @@ from evaluator.play.check import Players
 from evaluator.play.player import Player
 from evaluator.play.race import race
 from evaluator.play.statistics import Plan
-from evaluator.play.timing import UNWATCHED
+from evaluator.play.timing import UNWATCHED, Clock, capture
 from evaluator.play.wire import Pace, Race, Take
 from evaluator.turns import Turns
 from kernel_library.device import Ceilings, Device, Target
@@ -153,6 +153,24 @@ def test_each_set_is_looked_at_where_rivals_race(raced, monkeypatch, idle):
     with pytest.raises(CandidateError, match="never written"):
         raced(tape_of(CLONE), op_of())
     assert len(bound) == 5
+
+
+def test_work_that_some_timed_calls_leave_out_is_seen(raced, monkeypatch):
+    """Memory is made fresh before each, so what the last ones leave says nothing of others."""
+
+    def capture_and_idle_at_first(name, acts, plan, before=()):
+        arm = capture(name, acts, plan, before)
+        if len(acts) == 2 and name == "candidate":
+            (graph,) = arm.graphs
+            work, idle = graph.replay, iter(range(2))
+            graph.replay = lambda: next(idle, None) is None and work()
+        return arm
+
+    monkeypatch.setattr("evaluator.play.race.capture", capture_and_idle_at_first)
+    monkeypatch.setattr("evaluator.play.race.plan", lambda *_: Plan(2, 2))
+    monkeypatch.setattr(Clock, "warm", lambda *_: None)
+    with pytest.raises(CandidateError, match="other bits in some of its timed calls"):
+        raced(tape_of(CLONE), op_of())
 
 
 def test_a_time_below_the_datasheet_is_refused(raced):

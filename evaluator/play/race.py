@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -18,6 +18,7 @@ from evaluator.play.player import Bound, Player, finish, named
 from evaluator.play.statistics import Plan, plan, possible, summary, versus
 from evaluator.play.timing import Arm, Clock, capture
 from evaluator.play.wire import Pace, Race, Reply, Take
+from evaluator.poison import bits
 from evaluator.turns import Turns
 from kernel_library.device import Device
 from kernel_library.spec import OpSpec
@@ -31,12 +32,21 @@ HELD_BYTES = 2 << 30
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Where a race is held: takes that differ in their seed alone, each with memory of its own."""
+    """Where a race is held: takes that differ in their seed alone, each with memory of its own.
+
+    `seen` gathers what a set's outputs added up to after some of the timed calls, by its number.
+    """
 
     player: Player
     takes: tuple[Take, ...]
     bounds: tuple[Bound, ...]
     plan: Plan
+    seen: list[tuple[int, torch.Tensor]] = field(default_factory=list)
+
+    def look(self, group: int) -> None:
+        """Keep what the outputs of one of a sample's sets add up to, whichever it is."""
+        number = secrets.choice(self.plan.groups[group])
+        self.seen.append((number, _added_up(self.bounds[number])))
 
 
 def race(
@@ -90,7 +100,8 @@ class Meet:
         track = lay(take, player, self.clock, self.device, self.turns.shared)
         with self.turns.shared():
             # the candidate has run before any answer is on the device, a baseline's included
-            return Lane(number, track, captured(track.bounds, track.plan))
+            mine = captured(track.bounds, track.plan)
+            return Lane(number, track, replace(mine, look=track.look))
 
     def run(self, lanes: Sequence[Lane]) -> list[Measurement]:
         """Race on each with the GPU to itself, then look at what the timed calls left."""
@@ -198,6 +209,23 @@ def examine(track: Track, notes: dict[str, None], turn: Turn, *, every: bool) ->
         with turn():
             bound.check(draw(player.op, take.at, take.case, player.device))
             _judge_outputs(player.op, take, bound, notes)
+    with turn():
+        _same_each_time(track)
+
+
+def _same_each_time(track: Track) -> None:
+    """Raise `CandidateError` where a set's outputs were others after an earlier timed call.
+
+    Only what the last call left is compared with the truth, for memory is made fresh each time.
+    """
+    last = {number: _added_up(track.bounds[number]) for number in {n for n, _ in track.seen}}
+    if not all(torch.equal(sums, last[number]) for number, sums in track.seen):
+        raise CandidateError("speed", "gives other bits in some of its timed calls")
+
+
+def _added_up(bound: Bound) -> torch.Tensor:
+    """The bits of each output as whole numbers, added up: it takes one read, and no memory."""
+    return torch.stack([bits(output).sum(dtype=torch.int64) for output in bound.outputs()])
 
 
 def _judge_outputs(op: OpSpec, take: Take, bound: Bound, notes: dict[str, None]) -> None:

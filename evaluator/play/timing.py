@@ -36,7 +36,8 @@ PATIENCE_S = 120.0
 class Arm:
     """Something to time: one call for each set of buffers, captured in graphs.
 
-    `before` is replayed ahead of each sample, untimed. `kept` holds the calls, with whatever memory
+    `before` is replayed ahead of each sample, untimed, and `look` hears between batches of samples
+    which graph was the last. `kept` holds the calls, with whatever memory
     is theirs, and what they returned, so that no two of them share memory.
     """
 
@@ -45,6 +46,7 @@ class Arm:
     calls: int
     before: tuple[torch.cuda.CUDAGraph, ...] = ()
     kept: tuple[object, ...] = ()
+    look: Callable[[int], None] | None = None
 
 
 def capture(name: str, acts: Sequence[Act], plan: Plan, before: Sequence[Act] = ()) -> Arm:
@@ -141,6 +143,7 @@ class Clock:
             # read while the samples are under way: an idle device says nothing
             held = self._watch() if self._watch else ""
             self._wait(arms)
+            _look(arms, first + min(size, count - first) - 1)
             found: list[list[float]] = [[] for _ in arms]
             for turn, (start, end) in zip(turns, marks, strict=True):
                 found[turn].append(start.elapsed_time(end) * 1e3 / arms[turn].calls)
@@ -180,3 +183,10 @@ def kept(batches: Sequence[_Batch]) -> Heat:
 def _freshen(arm: Arm, group: int) -> None:
     if arm.before:
         arm.before[group].replay()
+
+
+def _look(arms: Sequence[Arm], number: int) -> None:
+    """Have each arm's last sample looked at, while nothing is under way."""
+    for arm in arms:
+        if arm.look:
+            arm.look(number % len(arm.graphs))
