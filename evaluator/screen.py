@@ -38,12 +38,11 @@ Rule = Callable[[ast.AST, OpSpec], str | None]
 
 def parse(candidate: Candidate) -> ast.Module:
     """The candidate's syntax tree. Raises `CandidateError` (stage "parse")."""
-    size = len(candidate.source.encode())
-    if size > LONGEST:
-        raise CandidateError(
-            "parse", f"the source has {size} bytes, at most {LONGEST} are read: leave data out"
-        )
     try:
+        size = len(candidate.source.encode())
+        if size > LONGEST:
+            told = f"the source has {size} bytes, at most {LONGEST} are read: leave data out"
+            raise CandidateError("parse", told)
         return ast.parse(candidate.source)
     except SyntaxError as error:
         raise CandidateError("parse", f"line {error.lineno or 1}: {error.msg}") from error
@@ -104,7 +103,7 @@ def _trials(kernels: list[ast.FunctionDef]) -> Iterator[str]:
         (f, d)
         for f in kernels
         for d in f.decorator_list
-        if isinstance(d, ast.Call) and ast.unparse(d.func).endswith("autotune")
+        if isinstance(d, ast.Call) and _dotted(d.func).endswith("autotune")
     ]
     for function, tuner in tuners:
         if not {k.arg for k in tuner.keywords} & {"restore_value", "reset_to_zero"}:
@@ -114,7 +113,7 @@ def _trials(kernels: list[ast.FunctionDef]) -> Iterator[str]:
 
 def _is_kernel(function: ast.FunctionDef) -> bool:
     names = [d.func if isinstance(d, ast.Call) else d for d in function.decorator_list]
-    return any(ast.unparse(name) in _JIT for name in names)
+    return any(_dotted(name) in _JIT for name in names)
 
 
 def _lines(tree: ast.Module, op: OpSpec) -> Iterator[str]:
@@ -163,8 +162,9 @@ def _patches(node: ast.AST, op: OpSpec) -> str | None:
         case ast.AugAssign() | ast.AnnAssign():
             targets = [node.target]
     for target in targets:
-        if isinstance(target, ast.Attribute) and _root(target) in ("torch", "triton", "tl"):
-            return f"{ast.unparse(target)} belongs to a library: do not assign to it"
+        owner, dot, _ = _dotted(target).partition(".")
+        if dot and owner in ("torch", "triton", "tl"):
+            return f"{_dotted(target)} belongs to a library: do not assign to it"
     return None
 
 
@@ -172,7 +172,7 @@ def _library(node: ast.AST, op: OpSpec) -> str | None:
     """Calls that do the op's work in a library, unless the op allows them."""
     match node:
         case ast.Call(func=ast.Attribute(attr=name) as function):
-            path = ast.unparse(function)
+            path = _dotted(function)
         case ast.BinOp(op=ast.MatMult()):
             name, path = "matmul", "@"
         case _:
@@ -194,11 +194,17 @@ def _is_dunder(name: str) -> bool:
     return len(name) > 4 and name.startswith("__") and name.endswith("__")
 
 
-def _root(node: ast.Attribute) -> str:
-    inner: ast.expr = node
-    while isinstance(inner, ast.Attribute):
-        inner = inner.value
-    return inner.id if isinstance(inner, ast.Name) else ""
+def _dotted(node: ast.expr) -> str:
+    """The name that attributes spell, as `tl.sum`; of what another expression gives, as `.sum`.
+
+    By a loop: to unparse recurses, and a chain of 400 calls is short as text and deep as a tree.
+    """
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    parts.append(node.id if isinstance(node, ast.Name) else "")
+    return ".".join(reversed(parts))
 
 
 RULES: tuple[Rule, ...] = (_imports, _builtins, _dunders, _patches, _library)

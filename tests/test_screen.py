@@ -4,8 +4,11 @@ from dataclasses import replace
 
 import pytest
 from exported import KERNEL
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evaluator.errors import CandidateError
+from evaluator.hidden import constants
 from evaluator.screen import LONGEST, screen
 from kernel_library.candidate import Candidate
 from kernel_library.spec import OpSpec, Option, Tensor, grid
@@ -66,12 +69,30 @@ def test_ordinary_candidates_pass():
         ("def f(:\n", "parse: line 1: invalid syntax"),
         ("x = 1\ny = (\n", "parse: line 2: '(' was never closed"),
         ("x = 1\x00", "parse: "),
+        ("x = '\ud800'", "parse: not Python: "),
         ("#" * (LONGEST + 1), f"at most {LONGEST} are read"),
         ("(" * 5000, "parse: "),
     ],
 )
 def test_what_is_not_python_is_named_with_its_line(source, reason):
     assert reason in said(source)
+
+
+def test_deep_trees_and_huge_numbers_are_ordinary_text():
+    chain = "torch.empty(8)" + ".view(-1)" * 400
+    assert said(f"{RIGHT}y = {chain}\n") == ""
+    assert ".mm does the work" in said(f"{RIGHT}y = {chain}.mm(x)\n")
+    number = "0x" + "f" * 5000
+    assert said(f"{RIGHT}BITS = ({number}).bit_length()\n") == ""
+    assert ".dot does the work" in said(f"{RIGHT}({number}).dot(x)\n")
+    assert constants(f"x = {number}, 64") == {64}
+
+
+@given(st.text(), st.integers(0, len(RIGHT)), st.integers(0, 40))
+def test_no_text_raises_anything_else(text, at, cut):
+    for source in (text, RIGHT[:at] + text + RIGHT[at + cut :]):
+        said(source)
+        assert Candidate("scaled", source, "scaled").digest
 
 
 @pytest.mark.parametrize(
