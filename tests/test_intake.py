@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from evaluator.admission import admit
 from evaluator.errors import LabError, ProblemError
 from evaluator.graphs import run
 from evaluator.inputs import Case, draw, flat
@@ -98,6 +99,19 @@ INPUTS = [torch.randn(16, 48), torch.randn(48)]
     assert {name: t.axes for name, t in op.inputs.items()} == {"x": "M 48", "w": "48"}
     assert op.outputs == {"y": Tensor("M 48")}
     assert all(at.dims.keys() == {"M"} for at in op.workloads)
+
+
+def test_what_an_axis_of_one_makes_trivial_is_checked_at_others_in_each_dtype():
+    for dim, shape in ((-1, "64, 64"), (0, "64, 48")):
+        op = problem(f"""
+def reference(x):
+    return torch.softmax(x, {dim})
+
+INPUTS = [torch.randn({shape})]
+""")
+        assert "ones" in admit(op)
+        others = [at for at in op.workloads if at.dtypes["T"] != "float32"]
+        assert len(others) == 2 and all(at.dims["M"] > 1 for at in others)
 
 
 def test_rows_of_a_deep_tensor_are_long_and_few():

@@ -15,7 +15,7 @@ from evaluator.errors import ProblemError
 from evaluator.intake.asking import call_at, exports, shapes
 from evaluator.intake.axes import Size, formulas, name_sizes, sizes_of
 from evaluator.intake.costing import with_cost
-from evaluator.intake.sizes import STEPS, points, probe
+from evaluator.intake.sizes import STEPS, points, probe, telling
 from evaluator.intake.wire import Described, Example, Exported, Failure, Meta, Shown
 from evaluator.isolate import Isolate
 from kernel_library.recipe import Index, Offsets, Recipe
@@ -186,7 +186,8 @@ def _checks(
     ][:_CHECKS] or [draft.at(draft.user)]
     if draft.dtype in _FREE_DTYPES:
         rest = [dtype for dtype in _FREE_DTYPES if dtype != draft.dtype]
-        spread = [kept[i % len(kept)] for i in range(1, len(rest) + 1)]
+        alone = telling([at.dims for at in kept], free)
+        spread = [kept[alone[i % len(alone)]] for i in range(1, len(rest) + 1)]
         kept += [replace(at, dtypes={"T": t}) for at, t in zip(spread, rest, strict=True)]
     told = [
         (at, answer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from math import prod
 
@@ -47,6 +47,15 @@ def points(op: OpSpec, free: Mapping[str, int], user: Mapping[str, Size]) -> lis
         if small not in found:
             found.append(small)
     return found
+
+
+def telling(found: Sequence[Mapping[str, Size]], free: Mapping[str, int]) -> list[int]:
+    """Which of these sizes can stand alone for a dtype: none of their free axes is a single one.
+
+    A softmax along an axis of one is 1 whatever goes in. All of them, where each has such an axis.
+    """
+    whole = [i for i, at in enumerate(found) if not any(at[axis] == 1 for axis in free)]
+    return whole or list(range(len(found)))
 
 
 def _rows_second(op: OpSpec, axes: list[str]) -> list[str]:
