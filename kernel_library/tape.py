@@ -18,7 +18,7 @@ from kernel_library.verdict import KernelFacts
 #: The aten calls that any launcher may make beside its launches: they move or fill, no more.
 FREE_CALLS = frozenset({
     "fill_", "zero_", "copy_", "clone", "_to_copy", "zeros", "zeros_like", "new_zeros", "ones",
-    "ones_like", "new_ones", "full", "full_like", "new_full",
+    "ones_like", "new_ones", "full", "full_like", "new_full", "_foreach_zero_", "_foreach_copy_",
 })  # fmt: skip
 
 

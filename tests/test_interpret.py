@@ -241,6 +241,14 @@ def test_a_wrong_softmax_is_rejected_for_what_is_wrong(change, reason):
     assert found.at == AT
 
 
+def test_a_grids_function_is_the_launchers_own():
+    launched = "_row[(M,)]("
+    assert launched in SOFTMAX
+    source = SOFTMAX.replace(launched, "_row[lambda meta: (len(torch.exp(x)),)](")
+    assert "Barred: calls aten.exp.default, which" in rejected(source).reason
+    judge(SOFTMAX.replace(launched, "_row[lambda meta: (len(x.clone()),)]("))
+
+
 def test_a_cached_output_is_found_by_fresh_contents_at_the_same_address():
     cache = "    key = x.data_ptr()\n    if key in SEEN:\n        return SEEN[key]\n"
     source = SOFTMAX.replace("    M, N = x.shape\n", cache + "    M, N = x.shape\n")

@@ -18,6 +18,7 @@ from evaluator.play.calls import prepare, resolve
 from evaluator.play.check import Players, check
 from evaluator.play.judge import replay
 from evaluator.play.memory import GUARD, POISONS, Arena, make
+from evaluator.play.player import in_turn
 from evaluator.play.wire import Reply, Request, Take
 from evaluator.turns import Turns
 from kernel_library.device import Ceilings, Device, Target
@@ -120,6 +121,12 @@ def test_a_view_lies_at_its_offset_and_strides():
     arena.bytes(0).copy_(torch.arange(64, dtype=torch.uint8))
     view = arena.view(0, View(0, 8, (2, 3), (4, 1), "int16"))
     assert view[1].tolist() == [(2 * i + 1) * 256 + 2 * i for i in (8, 9, 10)]
+
+
+def test_a_tapes_first_launch_waits_for_all_that_is_ahead_of_it():
+    early, none = launch(dependent=True), launch(dependent=True, grid=(0, 1, 1))
+    steps = list(in_turn([CLONE, none, early, early]))
+    assert steps == [CLONE, none, replace(early, dependent=False), early]
 
 
 def test_a_right_tape_of_calls_passes_and_a_repeat_agrees():

@@ -61,6 +61,25 @@ def test_fills_copies_and_launches_keep_their_order(zygote):
     assert names == ["aten.zeros.default", "aten.copy_.default", "double", "double"]
 
 
+def test_tensors_that_are_cleared_together_are_one_step_that_writes_each(zygote):
+    lines = ("half = torch.empty_like(x)", "torch._foreach_zero_([half, half])", "half.clone()")
+    cleared, copied, _ = taped(zygote, launchers.body(*lines)).tape.steps
+    assert cleared.op == "aten._foreach_zero_.default"
+    assert cleared.args == ([{"view": 0}, {"view": 1}],)
+    assert copied.views[0].buffer == cleared.views[0].buffer
+
+
+def test_what_a_library_of_the_launchers_own_says_of_itself_is_not_believed(zygote):
+    own = """
+OWN = torch.library.Library("own", "DEF")
+OWN.define("look(Tensor(a) x) -> Tensor(a)")
+OWN.impl("look", lambda x: x.view(x.shape), "Meta")
+"""
+    source = launchers.body("torch.ops.own.look(x)").replace("def entry", f"{own}\ndef entry")
+    with pytest.raises(CandidateError, match=r"calls own\.look\.default, which this problem bars"):
+        taped(zygote, source)
+
+
 def test_a_reshape_that_copies_is_a_copy_and_a_view(zygote):
     source = launchers.PLAIN.replace("double[", "x = x.reshape(-1)\n    double[")
     recording = taped(zygote, source, replace(CASE, layout="transposed"))
@@ -114,6 +133,15 @@ def test_infinity_survives_the_trip(zygote):
         (launchers.body("x.sum().item()"), "record", "needs device data: .item()"),
         (launchers.body("assert (x > 0).any()"), "record", "needs device data: bool"),
         (launchers.body("torch.tensor([1.0], device='cuda')"), "record", "copies host data"),
+        (launchers.body("torch.tensor([1.0]).to(x.device)"), "record", "copies host data"),
+        (launchers.body("torch.empty_like(x).fill_(torch.tensor(1.0))"), "record", "host data"),
+        (launchers.body("x.new_tensor([1.0])"), "record", ".new_tensor(...) copies host data"),
+        (launchers.body("torch._neg_view(x).clone()"), "record", "a bit beside its memory"),
+        (launchers.body("torch._foreach_exp_([x])"), "record", "_foreach_exp_.default, which this"),
+        (launchers.PLAIN.replace("x.numel(), B", "x.data_ptr() + 8, B"), "record", "as a number"),
+        (launchers.PLAIN.replace("(x, y, x", "(x, x.clone(), x"), "record", "y is written by no"),
+        (launchers.PLAIN.replace("return y", "return torch.empty_like(x)"), "record", "y is writ"),
+        (launchers.body("x = torch.empty_like(x).clone()"), "record", "that nothing wrote"),
         (launchers.body("torch.cuda.Stream()"), "record", "current stream only"),
         (launchers.body("return 2 * x"), "record", "no Triton kernel was launched"),
         (launchers.body("x = torch.softmax(x, -1)"), "record", "which this problem bars"),
@@ -194,6 +222,35 @@ def test_a_binary_is_a_cubin_without_variables_of_its_own(zygote):
     unnumbered = binary[:60] + bytes(2) + binary[62:]
     for short in (b"\x7fELF", binary[:100], unnumbered):
         assert fault(short) == "is no whole cubin"
+
+
+def reading(assembly: str, to: str = "=l", dtype: str = "int64") -> str:
+    """A kernel that adds nothing but what inline assembly gives."""
+    asm = f'tl.inline_asm_elementwise("""{assembly}""", "{to}", [], dtype=tl.{dtype}, '
+    read = f"{asm}is_pure=False, pack=1)"
+    return launchers.PLAIN.replace("2 * tl.load", f"{read}.to(tl.float32) * tl.load")
+
+
+@pytest.mark.parametrize("arch", [80, 90, 120])
+@pytest.mark.parametrize("register", ["clock", "clock_hi", "globaltimer_lo", "pm3"])
+def test_a_kernel_that_reads_a_clock_is_refused(zygote, register, arch):
+    source = reading(f"mov.u32 $0, %{register};", "=r", "int32")
+    with pytest.raises(CandidateError, match="a kernel reads the GPU's clock") as refused:
+        record(OP, candidate(source), [(AT, CASE)], zygote, arch)
+    assert refused.value.stage == "record"
+
+
+@pytest.mark.parametrize("register", ["gridid", "current_graph_exec"])
+def test_a_kernel_that_tells_its_launches_apart_is_refused(zygote, register):
+    with pytest.raises(CandidateError, match=f"TapeError: a kernel reads %{register}: its launch"):
+        taped(zygote, reading(f"mov.u64 $0, %{register};"))
+
+
+def test_a_kernel_may_know_its_multiprocessor_and_speak_of_clocks(zygote):
+    mentions = (
+        "// %gridid\n{ .reg .b32 %clock_of; mov.u32 %clock_of, %smid; mov.u32 $0, %clock_of; }"
+    )
+    assert taped(zygote, reading(mentions, "=r", "int32")).tape.launches
 
 
 HIDDEN = replace(AT, dims={"M": 7, "N": 61})

@@ -29,7 +29,13 @@ class Launching:
 
 def mark_launches(interpreter: ModuleType) -> None:
     """Patch a freshly imported `triton.runtime.interpreter` to say when it is at work."""
-    original = interpreter.GridExecutor.__call__
+    executor = interpreter.GridExecutor
+    begin, original = executor.__init__, executor.__call__
+
+    def begin_outside(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        begin(self, *args, **kwargs)
+        self.grid = _outside(self.grid) if callable(self.grid) else self.grid
+        self.pre_run_hooks = [_outside(hook) for hook in self.pre_run_hooks]
 
     def run(self: object, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         Launching.depth += 1
@@ -38,7 +44,20 @@ def mark_launches(interpreter: ModuleType) -> None:
         finally:
             Launching.depth -= 1
 
-    interpreter.GridExecutor.__call__ = run
+    executor.__init__, executor.__call__ = begin_outside, run
+
+
+def _outside(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of the launcher's that the interpreter calls: no kernel, and barred as it is."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        depth, Launching.depth = Launching.depth, 0
+        try:
+            return function(*args, **kwargs)
+        finally:
+            Launching.depth = depth
+
+    return run
 
 
 class NoReading(TorchFunctionMode):

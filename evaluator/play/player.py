@@ -7,6 +7,7 @@ is an answer anywhere on the device.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from time import monotonic, sleep
 from typing import TypeVar
 
@@ -20,7 +21,7 @@ from evaluator.play.memory import Arena, make, storage, view_of
 from evaluator.play.packing import enough, pack
 from evaluator.poison import bits
 from kernel_library.spec import OpSpec
-from kernel_library.tape import Call, Launch, Pointer, Recording, View
+from kernel_library.tape import Call, Launch, Pointer, Recording, Step, View
 
 Inputs = Mapping[str, torch.Tensor | list[torch.Tensor]]
 Run = Callable[[int], object]
@@ -85,7 +86,7 @@ class Bound:
         seen = iter(range(len(sizes), len(sizes) + len(scratch), 2))
         self._steps = [
             self._launch(step, next(seen)) if isinstance(step, Launch) else self._call(step)
-            for step in tape.steps
+            for step in in_turn(tape.steps)
         ]
 
     def freshen(self) -> None:
@@ -187,6 +188,21 @@ class Bound:
         results = [self.tensor(view) for view in call.results]
         run = _theirs(call, lambda: prepare(call, views, results, self.player.op.allows))
         return lambda _: _theirs(call, run)
+
+
+def in_turn(steps: Sequence[Step]) -> Iterator[Step]:
+    """The steps, of which the first that launches a program waits for all that is ahead of it.
+
+    A dependent launch may start before that has ended. Between launches of one call that is right;
+    at the start of one, timed calls would overlap.
+    """
+    first = True
+    for step in steps:
+        if isinstance(step, Launch) and 0 not in step.grid:
+            yield replace(step, dependent=step.dependent and not first)
+            first = False
+        else:
+            yield step
 
 
 def _theirs(call: Call, act: Callable[[], T]) -> T:

@@ -18,7 +18,7 @@ from triton.backends.driver import DriverBase
 from triton.compiler import compiler as triton_compiler
 from triton.runtime import autotuner
 
-from evaluator.record.facts import usage
+from evaluator.record.facts import tells_launches_apart, usage
 from evaluator.record.tensors import CUDA, MEMORY, TapeError
 from kernel_library.tape import Argument, Descriptor, Launch, Pointer, Scalar, Step
 
@@ -149,6 +149,8 @@ def _flat(type_: Any, value: Any, described: list[Any]) -> list[Argument]:  # no
             return [Pointer(-1)]
         address = value if isinstance(value, int) else value.data_ptr()
         return [Pointer(*MEMORY.find(address))]
+    if not isinstance(value, float) and MEMORY.holds(int(value)):
+        raise TapeError("a launch was given an address as a number: pass the tensor itself")
     return [Scalar(type_, value if isinstance(value, float) else int(value))]
 
 
@@ -179,6 +181,9 @@ def keep_compiled(tape: Tape) -> None:
 
     def init_and_keep(self: Any) -> None:  # noqa: ANN401 - Triton's
         original(self)
+        told = tells_launches_apart(self.asm.get("ptx", ""))
+        if told is not None:
+            raise TapeError(f"a kernel reads {told}: its launches must all do the same")
         tape.compiled[self.function[0]] = self
 
     triton_compiler.CompiledKernel._init_handles = init_and_keep

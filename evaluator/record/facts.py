@@ -19,6 +19,10 @@ _MATMUL = re.compile(r"\b(?:wgmma\.mma_async|mma\.sync|tcgen05\.mma)\b")
 #: HMMA, IMMA, HGMMA, QGMMA, DMMA, UTCHMMA and their like.
 _SASS_MATMUL = re.compile(r"\b[A-Z]+MMA\b")
 _ASYNC = re.compile(r"\b(?:cp\.async|cp\.reduce\.async|mbarrier|wgmma|tensormap|tcgen05)\b")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+#: What tells one launch from another, or a graph's launches from others. Clocks are seen in the
+#: binary (`image`); these lie among its constants, where no instruction names them.
+_TELLS_APART = re.compile(r"%(?:gridid|envreg\d+|current_graph_exec)\b")
 
 #: Registers and bytes spilled per thread, and whether there is any matrix instruction.
 Shown = tuple[int, int, bool]
@@ -26,6 +30,12 @@ binaries_json = TypeAdapter(
     dict[str, bytes], config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 )
 shown_json = TypeAdapter(dict[str, Shown])
+
+
+def tells_launches_apart(ptx: str) -> str | None:
+    """The special register by which a kernel could do one launch's work and not another's."""
+    found = _TELLS_APART.search(_COMMENT.sub(" ", ptx))
+    return found[0] if found else None
 
 
 def kernel_facts(compiled: Any, target: str) -> KernelFacts:  # noqa: ANN401 - a CompiledKernel

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from evaluator.errors import CandidateError, LabError
 from evaluator.inputs import Case, places
 from evaluator.isolate import BREAKS, CONTROL, Died, Isolate, works
+from evaluator.record.flow import adrift
 from evaluator.record.image import fault
 from evaluator.record.outputs import misplaced
 from evaluator.record.request import Answer, Asked, Failed, Placed, Point, dump_asked, load_answer
@@ -178,7 +179,8 @@ def _check(op: OpSpec, at: Workload, case: Case, tape: Tape) -> None:
         if tape.buffers[view.buffer].role == "input":
             raise CandidateError("record", f"{name} shares memory with an input", public)
     placed = dict(zip(wanted, tape.outputs, strict=True))
-    for told in misplaced(placed, contiguous=case.layout == "contiguous"):
+    contiguous = case.layout == "contiguous"
+    for told in (*misplaced(placed, contiguous=contiguous), *adrift(op, at, tape, placed)):
         raise CandidateError("record", told, public)
 
 

@@ -14,12 +14,16 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from kernel_library.tape import Buffer, Call, Step, View
 
 CUDA = torch.device("cuda", 0)
-#: Far apart and page-aligned, so that no offset error lands in a neighbour unnoticed.
-FIRST_ADDRESS, GAP, ALIGNMENT = 1 << 40, 1 << 20, 4096
+#: Far apart and page-aligned, so that no offset error lands in a neighbour unnoticed; and no number
+#: that a launcher would pass for another reason.
+FIRST_ADDRESS, GAP, ALIGNMENT = 0x5A7E_39C4_1000, 1 << 20, 4096
+COPIES_UP = "copies host data to the device, in time that no tape shows"
+INSTEAD = "compute it in the kernel, or pass its numbers and tensors as arguments"
 
 
 class TapeError(Exception):
@@ -66,10 +70,17 @@ class Memory:
                 break
         raise TapeError("a launch was given an address that no tensor of this call has")
 
+    def holds(self, number: int) -> bool:
+        """Whether a number is an address of some tensor."""
+        known = zip(self._addresses, self.buffers, strict=True)
+        return any(0 <= number - at <= buffer.bytes for at, buffer in known)
+
     def view(self, tensor: torch.Tensor) -> View:
-        """Where the tensor lies."""
+        """Where the tensor lies. Raises TapeError where that does not say what it holds."""
         number = self.buffer(tensor)
         with torch._C.DisableTorchFunctionSubclass():
+            if tensor.is_neg() or tensor.is_conj():
+                raise TapeError("a tensor's sign is left to a bit beside its memory: use a kernel")
             offset = int(tensor.storage_offset()) * tensor.element_size()
             dtype = str(tensor.dtype).removeprefix("torch.")
             return View(number, offset, tuple(tensor.shape), tuple(tensor.stride()), dtype)
@@ -104,6 +115,7 @@ ANSWERS: dict[Any, Callable[[Any], Any]] = {
     torch.Tensor.is_meta.__get__: lambda t: False,  # type: ignore[attr-defined]
     torch.Tensor.get_device: lambda t: 0,
     torch.Tensor.data_ptr: lambda t: MEMORY.address(t),
+    torch.Tensor.cuda: lambda t: t,
 }
 REFUSED: dict[Any, str] = {
     torch.Tensor.item: ".item()",
@@ -115,7 +127,13 @@ REFUSED: dict[Any, str] = {
     torch.Tensor.__float__: "float(tensor)",
     torch.Tensor.__index__: "a tensor as an index",
 }
-_UPLOADS = {torch.tensor: "torch.tensor(...)", torch.as_tensor: "torch.as_tensor(...)"}
+_UPLOADS = {
+    torch.tensor: "torch.tensor(...)",
+    torch.as_tensor: "torch.as_tensor(...)",
+    torch.asarray: "torch.asarray(...)",
+    torch.Tensor.new_tensor: ".new_tensor(...)",
+    torch.Tensor.cuda: ".cuda()",
+}
 
 
 class Devices(TorchFunctionMode):
@@ -129,9 +147,18 @@ class Devices(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - torch's own signature
         kwargs = kwargs or {}
-        if func in _UPLOADS and "cuda" in str(kwargs.get("device", "")):
-            raise TapeError(f"{_UPLOADS[func]} copies host data to the device: pass it as a number")
+        if func in _UPLOADS and _goes_up(func, args, kwargs):
+            raise TapeError(f"{_UPLOADS[func]} {COPIES_UP}: {INSTEAD}")
         return wrap(func(*to_meta(args), **to_meta(kwargs)))
+
+
+def _goes_up(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:  # noqa: ANN401
+    """Whether host data would be copied to the device; a tape tensor is there already."""
+    there = bool(args) and isinstance(args[0], TapeTensor)
+    told = kwargs.get("device")
+    if func is torch.Tensor.new_tensor:
+        return there if told is None else "cuda" in str(told)
+    return not there and (func is torch.Tensor.cuda or "cuda" in str(told))
 
 
 class Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -152,6 +179,8 @@ class Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]
         out = func(*args, **kwargs)
         if not computes(func):
             return out
+        if len(_places((args, kwargs, out))) > 1:
+            raise TapeError(f"{func} {COPIES_UP}: {INSTEAD}")
         aliases = [r.alias_info for r in func._schema.returns]
         fresh = [t for t in _tensors(out) if not any(a is not None for a in aliases)]
         views: list[View] = []
@@ -174,11 +203,21 @@ ALLOCATES = {
 LOOKS = {"aten::_unsafe_view"}
 
 
-def computes(func: Any) -> bool:  # noqa: ANN401 - an aten overload
-    """Whether an aten call does more than allocate, or look at memory in another way."""
-    aliases = [r.alias_info for r in func._schema.returns]
-    looks = all(a is not None and not a.is_write for a in aliases)
-    return func._schema.name not in ALLOCATES | LOOKS and not looks
+def computes(func: Any) -> bool:  # noqa: ANN401 - an overload of any namespace
+    """Whether a call does more than allocate, or look at memory in another way.
+
+    One that gives nothing back is made for what it does, and what an op outside of aten says of
+    itself is a stranger's word.
+    """
+    name, aliases = func._schema.name, [r.alias_info for r in func._schema.returns]
+    looks = bool(aliases) and all(a is not None and not a.is_write for a in aliases)
+    return not name.startswith("aten::") or (name not in ALLOCATES | LOOKS and not looks)
+
+
+def _places(values: Any) -> set[bool]:  # noqa: ANN401 - arguments and results of an op
+    """Where its tensors are: True for the device, False for the host."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return {v.is_meta for v in tree_leaves(values) if isinstance(v, torch.Tensor)}
 
 
 def _tensors(out: Any) -> list[torch.Tensor]:  # noqa: ANN401 - whatever an op returns
