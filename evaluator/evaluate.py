@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from evaluator.errors import CandidateError
-from evaluator.matrix import Point
+from evaluator.matrix import Point, is_public
 from kernel_library.candidate import Candidate
 from kernel_library.spec import ITEMSIZE, OpSpec, Workload
 from kernel_library.tape import Recording
@@ -113,6 +113,7 @@ def evaluate(op: OpSpec, candidate: Candidate, lab: Lab, *, deep: bool = False) 
         fit_to_run(op, [*smoke, *timed], tapes)
         with watch("correct"):
             points, timed_tapes = [*smoke, *lab.matrix(op, candidate)], tapes[len(smoke) :]
+            unseen = len({str(at) for at, _ in points if not is_public(op, at)})
             checked, told, spent = lab.finish(op, candidate, points, timed, timed_tapes)
         watch.parts("correct", spent)
         measured, notes = told
@@ -120,7 +121,8 @@ def evaluate(op: OpSpec, candidate: Candidate, lab: Lab, *, deep: bool = False) 
             with watch("deep"):
                 notes = (*notes, *lab.deep(op, candidate))
         record = _told(lab, watch, kernels)
-        whole = replace(record, checks=(*record.checks, *notes))
+        sizes = f"{unseen or 'no'} hidden size{'s' * (unseen != 1)}"
+        whole = replace(record, checks=(sizes, *record.checks, *notes))
         return Passed(checked, whole, measured, kernels)
     except CandidateError as error:
         facts = error.kernels or kernels

@@ -13,17 +13,25 @@ from typing import Literal, get_args
 
 import torch
 
-from evaluator.values import Names, Values, bend, draw_values
-from kernel_library.recipe import Normal, Offsets, Uniform
+from evaluator.values import ALIKE, Names, Values, bend, draw_values
+from kernel_library.recipe import Normal, Offsets, Scales, Uniform
 from kernel_library.spec import OpSpec, Shape, Tensor, Workload
 
-Layout = Literal["contiguous", "transposed", "step2", "expanded", "unaligned", "wide"]
+Layout = Literal[
+    "contiguous", "transposed", "permuted", "padded", "step2", "expanded", "still", "unaligned",
+    "unlike", "wide",
+]  # fmt: skip
 #: Those that every candidate meets; `wide` takes gigabytes.
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)[:-1]
 #: Elements that a wide tensor spans: from its last row on, offsets do not fit in 32 bits.
 WIDE = 1 << 31
-#: Layouts of one input alone.
-ONE_ALONE = frozenset({"expanded", "wide"})
+#: Layouts of one input alone, and those that differ by the number that a case is `on`.
+ONE_ALONE = frozenset({"expanded", "still", "wide"})
+NUMBERED = ONE_ALONE | {"unlike"}
+#: What inputs of unlike layouts have by turns, so that no stride of one is another's.
+_UNLIKE: tuple[Layout, ...] = ("contiguous", "transposed", "padded", "step2")
+#: The number that stands for all inputs that can be bent.
+ALL = -1
 Inputs = dict[str, torch.Tensor | list[torch.Tensor]]
 
 
@@ -31,9 +39,9 @@ Inputs = dict[str, torch.Tensor | list[torch.Tensor]]
 class Case:
     """One way to call an op at a workload.
 
-    `values` bends the input number `on` among those that can be bent (floating, normal or uniform);
-    `expanded` and `wide` lay out one alone, other layouts hold for all. `poison` picks the pattern
-    that unwritten memory shows. A `repeat` runs twice and must give the same bits.
+    `values` bends the input number `on` among those that can be bent, or `ALL`; `expanded`, `still`
+    and `wide` lay out one alone, `unlike` each in its own way, other layouts all alike. `poison`
+    picks what unwritten memory shows. A `repeat` runs twice and must give the same bits.
     """
 
     seed: int
@@ -72,18 +80,30 @@ def places(op: OpSpec, at: Workload, case: Case) -> dict[str, tuple[Place, ...]]
     """The memory layout of each input, without drawing it: what a recording needs to know."""
     names = op.names(at)
     return {
-        name: tuple(place(shape, _layout(op, name, case)) for shape in tensor.shapes(names))
-        for name, tensor in op.inputs.items()
+        name: tuple(place(shape, _layout(op, name, case), number) for shape in tensor.shapes(names))
+        for number, (name, tensor) in enumerate(op.inputs.items())
     }
 
 
-def place(shape: Shape, layout: Layout) -> Place:
-    """The layout's strides for a shape; contiguous where the shape has no room for it."""
+def place(shape: Shape, layout: Layout, number: int = 0) -> Place:
+    """The layout's strides for a shape; contiguous where the shape has no room for it.
+
+    Padded rows of one input are longer than those of the one `number`ed before it.
+    """
     stride, size = _row_major(shape), prod(shape)
     if layout == "transposed" and len(shape) > 1:
         *outer, rows, columns = shape
         *_, a, b = _row_major((*outer, columns, rows))
         return Place(shape, (*stride[:-2], b, a), 0, size)
+    if layout == "permuted" and len(shape) > 2:
+        turned = _row_major((*shape[-2::-1], shape[-1]))
+        return Place(shape, (*turned[-2::-1], 1), 0, size)
+    if layout == "padded" and len(shape) > 1:
+        # a multiple of 16 more, by which Triton compiles aligned rows and others apart
+        longer = _row_major((*shape[:-1], shape[-1] + 16 * (number + 1)))
+        return Place(shape, longer, 0, longer[0] * shape[0])
+    if layout == "still" and size > 1:
+        return Place(shape, (0,) * len(shape), 0, 1)
     if layout == "step2" and shape:
         return Place(shape, tuple(2 * s for s in stride), 0, 2 * size)
     if layout == "unaligned":
@@ -113,37 +133,51 @@ def _wide(shape: Shape) -> Place:
     return Place(shape, stride, 0, (shape[axis] - 1) * step + prod(kept))
 
 
-def bendable(op: OpSpec, at: Workload) -> list[str]:
-    """The inputs that a value class can bend: floating, with a normal or uniform recipe."""
+def bendable(op: OpSpec, at: Workload, values: Values = "recipe") -> list[str]:
+    """The inputs that a value class can bend: floating, with a normal or uniform recipe.
+
+    Scales stay positive, but may be small.
+    """
+    recipes = (Normal, Uniform, Scales) if values in ALIKE else (Normal, Uniform)
     return [
         name
         for name, tensor in op.inputs.items()
         if op.dtype(tensor, at).startswith(("float", "bfloat"))
-        and isinstance(tensor.recipe, Normal | Uniform)
+        and isinstance(tensor.recipe, recipes)
     ]
 
 
 def _layout(op: OpSpec, name: str, case: Case) -> Layout:
     if isinstance(op.inputs[name].recipe, Offsets):
         return "contiguous"
+    if case.layout == "unlike":
+        return _UNLIKE[(list(op.inputs).index(name) + case.on) % len(_UNLIKE)]
     if case.layout not in ONE_ALONE:
         return case.layout
-    spread = spreadable(op)
+    spread = spreadable(op, case.layout)
     hit = spread and spread[case.on % len(spread)] == name
     return case.layout if hit else "contiguous"
 
 
-def spreadable(op: OpSpec) -> list[str]:
-    """The inputs of which one alone is laid out: writing through a stride of 0 has no meaning."""
-    return [name for name in op.inputs if name not in op.mutates]
+def spreadable(op: OpSpec, layout: Layout = "expanded") -> list[str]:
+    """The inputs of which one alone is laid out: writing through a stride of 0 has no meaning.
+
+    Nor has one value for all of a permutation, or of what else a recipe ties together.
+    """
+    loose = layout != "still"
+    return [
+        name
+        for name, tensor in op.inputs.items()
+        if name not in op.mutates and (loose or isinstance(tensor.recipe, Normal | Uniform))
+    ]
 
 
 def _draw_each(
     op: OpSpec, at: Workload, case: Case, name: str, where: tuple[Place, ...], device: torch.device
 ) -> Iterator[torch.Tensor]:
-    tensor, can = op.inputs[name], bendable(op, at)
+    tensor, can = op.inputs[name], bendable(op, at, case.values)
     dtype: torch.dtype = getattr(torch, op.dtype(tensor, at))
-    bent = bool(can) and can[case.on % len(can)] == name
+    bent = name in can and (case.on == ALL or can[case.on % len(can)] == name)
     for i, spot in enumerate(where):
         random = torch.Generator(device).manual_seed(
             _mixed(case.seed, list(op.inputs).index(name), i)

@@ -27,11 +27,12 @@ from evaluator.deep.points import bent, beyond, ragged, real
 from evaluator.deep.running import sanitize
 from evaluator.deep.stage import Bench, Points, look
 from evaluator.evaluate import Finish, Finished, Lab, Recordings, Timed, one_by_one
-from evaluator.inputs import LAYOUTS, ONE_ALONE, Case
+from evaluator.hidden import INTERPRETED, REPLAYED, Budget
+from evaluator.inputs import LAYOUTS, NUMBERED, Case
 from evaluator.intake import export
 from evaluator.interpret.judge import check_interpreted
 from evaluator.isolate import Isolate
-from evaluator.matrix import INTERPRETED, REPLAYED, Budget, Point
+from evaluator.matrix import Point
 from evaluator.play.judge import replay
 from evaluator.play.wire import Pace, Race, Reply, Take
 from evaluator.record import record
@@ -282,9 +283,8 @@ def versions() -> dict[str, str]:
 
 def _checks(budget: Budget) -> tuple[str, ...]:
     return (
-        f"{budget.seeds} seed{'s' * (budget.seeds > 1)} and {budget.hidden} hidden sizes a setting,"
-        " from a secret",
-        "offset, large, tiny, mixed, zero, tied and infinite values",
+        f"{budget.seeds} seed{'s' * (budget.seeds > 1)} a public size, all from a secret",
+        "offset, large, negative, tiny, mixed, zero, tied and infinite values",
         "unwritten outputs poisoned, inputs guarded and compared after, repeats equal to the bit",
     )
 
@@ -296,5 +296,5 @@ def _takes(points: Sequence[Point], recordings: Recordings) -> list[Take]:
 def _key(point: Point) -> str:
     """What a recording depends on: sizes and memory layout, not values."""
     at, case = point
-    spread = case.on if case.layout in ONE_ALONE else 0
+    spread = case.on if case.layout in NUMBERED else 0
     return f"{at} {case.layout} {spread}"

@@ -38,12 +38,13 @@ def holds(op: OpSpec, point: Point, wanted: Answers) -> bool:
 
 def said(
     got: Sequence[torch.Tensor], wanted: Answers, case: Case
-) -> tuple[Sequence[torch.Tensor], Answers]:
+) -> tuple[tuple[torch.Tensor, ...], Answers]:
     """An answer and the truth, without the rows of which nothing is said.
 
     Where infinities go in, NaN may come out, and the order of a formula decides where: a row whose
     truth has a NaN is zero in all three, and the others, with their infinities, count.
     """
+    got = tuple(got)
     if case.values not in INFINITE:
         return got, wanted
     unsaid = [t.isnan() if t.is_floating_point() else None for t in wanted.truth]

@@ -22,12 +22,14 @@ from kernel_library.recipe import (
 from kernel_library.spec import Shape
 
 Values = Literal[
-    "recipe", "offset", "large", "tiny", "mixed", "zeros", "ties", "infinite", "masked",
+    "recipe", "offset", "large", "negative", "tiny", "mixed", "zeros", "ties", "infinite", "masked",
     "overflowed", "onehot", "ramp",
 ]  # fmt: skip
 VALUES: tuple[Values, ...] = get_args(Values)
 #: Classes that hold infinities: their truths may be infinite, and a row with NaN says nothing.
 INFINITE: frozenset[Values] = frozenset({"infinite", "masked", "overflowed"})
+#: Classes that all inputs are bent to at once, as well: a sum of two is zero only where both are.
+ALIKE: frozenset[Values] = frozenset({"tiny", "zeros"})
 Names = Mapping[str, object]
 
 #: Large values: square roots of them fit, and so do float16 norms; exp of them overflows.
@@ -82,11 +84,13 @@ def _mixed(values: torch.Tensor, dtype: torch.dtype, random: torch.Generator) ->
 
 
 def _infinite(values: torch.Tensor, dtype: torch.dtype, random: torch.Generator) -> torch.Tensor:
-    """Some entries, and the head of some rows, at minus infinity, as masked logits are."""
+    """Some entries, and the head or the tail of some rows, at minus infinity, as masked logits."""
     masked = _even(values.shape, random) < 1 / 8
     if values.dim() > 1:
         head = torch.arange(values.shape[-1], device=values.device) < values.shape[-1] // 2
-        masked |= head & _some(_even((*values.shape[:-1], 1), random))
+        rows = (*values.shape[:-1], 1)
+        heads, tails = _some(_even(rows, random)), _some(_even(rows, random))
+        masked |= torch.where(heads, head, tails & ~head)
     lowest = -448.0 if dtype == torch.float8_e4m3fn else float("-inf")  # that dtype has no infinity
     return values.masked_fill(masked, lowest)
 
@@ -127,6 +131,8 @@ def _ramp(values: torch.Tensor, dtype: torch.dtype, random: torch.Generator) -> 
 _BENDS: Mapping[Values, Bend] = {
     "offset": lambda v, t, _: v + _OFFSET.get(t, 100.0),
     "large": lambda v, t, _: v * _LARGE.get(t, 1e4),
+    # a maximum that starts at zero drowns a row that has nothing above it
+    "negative": lambda v, t, _: -v.abs() * _LARGE.get(t, 1e4),
     "tiny": lambda v, t, _: v * _TINY.get(t, 1e-6),
     "mixed": _mixed,
     "zeros": lambda v, _, __: torch.zeros_like(v),

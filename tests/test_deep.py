@@ -23,7 +23,8 @@ from evaluator.errors import CandidateError, LabError, ProblemError
 from evaluator.inputs import LAYOUTS, WIDE, Case, place, places
 from evaluator.isolate import Died, Done
 from evaluator.labs import DEFAULT_ARCH, NOT_DEEP
-from evaluator.matrix import INTERPRETED, matrix, smoke
+from evaluator.hidden import INTERPRETED
+from evaluator.matrix import matrix, smoke
 from evaluator.play import wire
 from evaluator.play.check import Players
 from evaluator.play.wire import Reply, Take

@@ -65,9 +65,12 @@ def test_the_smoke_points_are_checked_before_all_others():
         seen.extend(points)
         return ()
 
-    stages = lab(run=run, smoke=lambda op: [(AT, None)], matrix=lambda op, c: ["hidden", "bent"])
-    assert evaluate(OP, CANDIDATE, stages).kind == "passed"
-    assert seen == [(AT, None), "hidden", "bent"]
+    hidden, bent = (replace(AT, dims={"N": 7}), None), (AT, "bent")
+    stages = lab(run=run, smoke=lambda op: [(AT, None)], matrix=lambda op, c: [hidden, bent])
+    verdict = evaluate(OP, CANDIDATE, stages)
+    assert verdict.kind == "passed"
+    assert seen == [(AT, None), hidden, bent]
+    assert verdict.record.checks[0] == "1 hidden size"
 
 
 def test_what_does_not_compile_is_not_run():
@@ -103,7 +106,9 @@ def test_a_product_in_float32_or_with_a_vector_needs_no_matrix_instructions():
 
 
 def test_what_is_to_be_known_of_the_times_stands_in_the_record():
-    assert evaluate(OP, CANDIDATE, lab()).record.checks == ("no such baseline here",)
+    assert evaluate(OP, CANDIDATE, lab()).record.checks == (
+        "no hidden sizes", "no such baseline here",
+    )  # fmt: skip
 
 
 def test_seconds_are_kept_by_stage():
@@ -115,7 +120,7 @@ def test_only_what_would_enter_the_library_is_looked_into_deeply():
     looked = lab(deep=lambda op, c: ("30 runs equal to the bit",))
     assert evaluate(OP, CANDIDATE, lab()).kind == "passed"
     record = evaluate(OP, CANDIDATE, looked, deep=True).record
-    assert record.checks == ("no such baseline here", "30 runs equal to the bit")
+    assert record.checks[1:] == ("no such baseline here", "30 runs equal to the bit")
     assert "deep" in record.seconds
     races = fails(CandidateError("deep", "k races on shared memory"))
     assert evaluate(OP, CANDIDATE, lab(deep=races), deep=True).stage == "deep"

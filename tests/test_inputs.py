@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from evaluator import poison
-from evaluator.inputs import LAYOUTS, Case, bendable, draw, flat, places
+from evaluator.inputs import ALL, LAYOUTS, Case, bendable, draw, flat, places
 from evaluator.values import INFINITE, VALUES
 from kernel_library.recipe import (
     Index,
@@ -127,6 +127,8 @@ def test_a_layout_is_where_it_said_it_would_be(layout, dtype):
     assert x.untyped_storage().nbytes() == spot.room * x.element_size()
     if layout == "expanded":
         assert same_bits(x[0], x[1])
+    elif layout == "still":
+        assert len(x.double().unique()) == 1
     else:
         assert same_bits(x, one(tensor))
 
@@ -150,6 +152,27 @@ def test_a_mutated_input_is_never_expanded():
         where = places(op(("a",), a=x, b=x, c=x), AT, Case(0, "expanded", on=on))
         assert where["a"][0].stride == (10, 1)
         assert [where[n][0].stride[0] for n in "bc"].count(0) == 1
+
+
+def test_each_layout_has_the_strides_that_it_is_called_by():
+    x = Tensor("B M N")
+    spec = op(x=x, y=x, z=x, u=x)
+    strides = {
+        layout: [spots[0].stride for spots in places(spec, AT, Case(0, layout)).values()]
+        for layout in LAYOUTS
+    }
+    rows = [(6 * n, n, 1) for n in (26, 42, 58, 74)]
+    assert strides["padded"] == rows
+    assert strides["permuted"] == [(10, 40, 1)] * 4
+    assert strides["still"] == [(0, 0, 0)] + [(60, 10, 1)] * 3
+    assert strides["unlike"] == [(60, 10, 1), (60, 1, 6), rows[2], (120, 20, 2)]
+    turned = places(spec, AT, Case(0, "unlike", on=1))
+    assert [turned[n][0].stride for n in "xu"] == [(60, 1, 6), (60, 10, 1)]
+
+
+def test_what_a_recipe_ties_together_is_never_one_value():
+    spec = op(x=Tensor("M N", "int64", Permutation()), y=Tensor("M N"))
+    assert [places(spec, AT, Case(0, "still"))[n][0].stride for n in "xy"] == [(10, 1), (0, 0)]
 
 
 def test_offsets_keep_their_layout():
@@ -176,6 +199,7 @@ def test_a_value_class_is_what_it_is_called(values):
         "recipe": same_bits(x, plain),
         "offset": (x.mean() > 50).item() and (x.std() < 2).item(),
         "large": (x.std() > 1e3).item(),
+        "negative": (x <= 0).all().item() and (x.mean() < -1e3).item(),
         "tiny": (x.abs().max() < 1e-4).item() and (x != 0).all().item(),
         "mixed": (x.std(-1).max() > 100 * x.std(-1).min()).item(),
         "zeros": (x == 0).all().item(),
@@ -197,7 +221,13 @@ def test_only_floating_inputs_of_plain_recipes_are_bent_and_one_at_a_time():
         b=Tensor("N"),
     )
     assert bendable(spec, AT) == ["a", "b"]
-    first = draw(spec, AT, Case(0, values="zeros"), "cpu")
-    second = draw(spec, AT, Case(0, values="zeros", on=1), "cpu")
-    assert [bool((first[n] == 0).all()) for n in "asb"] == [True, False, False]
-    assert [bool((second[n] == 0).all()) for n in "asb"] == [False, False, True]
+    assert bendable(spec, AT, "zeros") == ["a", "s", "b"]
+
+    def bent(values, on):
+        plain = draw(spec, AT, PLAIN, "cpu")
+        drawn = draw(spec, AT, Case(0, values=values, on=on), "cpu")
+        return [n for n in spec.inputs if not same_bits(drawn[n], plain[n])]
+
+    assert [bent("large", on) for on in (0, 1, 2)] == [["a"], ["b"], ["a"]]
+    # no scale is so large, but one may be nothing: a second moment is
+    assert [bent("zeros", on) for on in (0, 1, 2, ALL)] == [["a"], ["s"], ["b"], ["a", "s", "b"]]

@@ -15,7 +15,8 @@ from evaluator.inputs import Case, draw
 from evaluator.interpret.judge import check_interpreted
 from evaluator.interpret.wire import RULES, Answer, Result, Returned, answer_json, pack, raw
 from evaluator.isolate import Died, Done
-from evaluator.matrix import INTERPRETED, matrix, smoke
+from evaluator.hidden import INTERPRETED
+from evaluator.matrix import matrix, smoke
 from evaluator.play.check import same_bits
 from evaluator.unsaid import fault
 from kernel_library.candidate import Candidate

@@ -5,13 +5,10 @@ from dataclasses import replace
 import pytest
 
 from evaluator.compare import Errors
-from evaluator.inputs import LAYOUTS, bendable, places, size_of
+from evaluator.hidden import INTERPRETED, REPLAYED, constants, free_axes
+from evaluator.inputs import ALL, LAYOUTS, bendable, place, places, size_of
 from evaluator.matrix import (
-    INTERPRETED,
-    REPLAYED,
-    constants,
     describe,
-    free_axes,
     is_public,
     matrix,
     shown,
@@ -82,7 +79,10 @@ def test_all_layouts_and_value_classes_are_met(op):
     assert {c.values for c in cases} == (
         set(VALUES) if bendable(op, op.workloads[0]) else {"recipe"}
     )
-    flat = {"transposed", "expanded"} if op is LISTS else set()
+    rows = {"transposed", "padded", "expanded", "unlike"}
+    flat = {"permuted", "still", *rows} if op is LISTS else set()
+    if op in (ROWS, GEMM):
+        flat = {"permuted"}
     assert {c.layout for c in cases} == set(LAYOUTS) - flat
     assert any(c.repeat for c in cases)
     assert {c.poison for c in cases} == {0, 1}
@@ -92,12 +92,25 @@ def test_a_case_with_a_layout_has_that_layout():
     for at, case in matrix(ROWS, "", 5, REPLAYED):
         if case.layout != "contiguous":
             spots = [s for spot in places(ROWS, at, case).values() for s in spot]
-            assert any(s.offset or s.stride[-1] != 1 or 0 in s.stride for s in spots)
+            assert any(not is_plain(s) for s in spots)
 
 
-def test_a_replay_bends_every_input_and_the_interpreter_the_first():
-    assert {c.on for _, c in matrix(GEMM, "", 1, REPLAYED)} == {0, 1}
-    assert {c.on for _, c in matrix(GEMM, "", 1, INTERPRETED)} == {0}
+def is_plain(spot):
+    return spot == place(spot.shape, "contiguous")
+
+
+def bent(points):
+    return {(c.values, c.on) for _, c in points if c.values != "recipe"}
+
+
+def test_a_replay_bends_every_input_and_the_interpreter_one_by_turns():
+    each = {(values, on) for values in VALUES[1:] for on in (0, 1)}
+    alike = {("zeros", ALL), ("tiny", ALL)}
+    assert bent(matrix(GEMM, "", 1, REPLAYED)) == each | alike
+    some = bent(matrix(GEMM, "", 1, INTERPRETED)) - alike
+    assert {values for values, _ in some} == set(VALUES[1:])
+    assert {on for _, on in some} == {0, 1}
+    assert len(some) == len(VALUES[1:])
 
 
 def test_each_value_class_meets_the_largest_public_size():
@@ -118,6 +131,27 @@ def test_each_free_axis_meets_one_and_the_edges_of_the_sources_tiles():
             assert any(dims[axis] in (15, 17, 31, 33) for dims in hidden)
 
 
+def test_no_table_of_numbers_crowds_out_the_sizes():
+    # 400 of them: two axes at a time were never both small enough, and no hidden size was left
+    table = f"T = {[37 * n for n in range(1, 401)]}"
+    for secret in range(5):
+        for budget in (INTERPRETED, REPLAYED):
+            points = matrix(GEMM, table, secret, budget)
+            assert len({str(at) for at, _ in points if not is_public(GEMM, at)}) >= 5
+
+
+def test_whole_tiles_and_one_more_than_nested_ones_are_met():
+    for secret in range(5):
+        sizes = {
+            n
+            for at, _ in matrix(ROWS, "B, G = 2**5, 12", secret, REPLAYED)
+            if not is_public(ROWS, at)
+            for n in at.dims.values()
+        }
+        assert {5, 12, 32} & sizes
+        assert {5 * 12 + 1, 5 * 32 + 1, 12 * 32 + 1} & sizes
+
+
 def test_an_axis_that_the_op_fixes_is_left_alone():
     assert free_axes(ATTENTION) == ("H", "G", "S")
     points = matrix(ATTENTION, "B = 8", 3, REPLAYED)
@@ -129,6 +163,24 @@ def test_options_vary_among_their_choices():
     assert {at.options["causal"] for at in hidden} == {True, False}
 
 
+def test_a_float_without_choices_moves_and_is_told_as_another_option():
+    op = replace(
+        ROWS,
+        options={"eps": Option(1e-6), "beta": Option(0.9), "k": Option(3)},
+        constraints=("beta < 1",),
+    )
+    hidden = [at for at, _ in matrix(op, "", 3, REPLAYED) if not is_public(op, at)]
+    values = [op.option_values(at) for at in hidden]
+    assert {v["eps"] for v in values} == {1e-6, 64e-6}
+    assert {v["beta"] for v in values} == {0.9, 0.45}
+    assert {v["k"] for v in values} == {3}
+    moved = next(at for at in hidden if op.option_values(at)["eps"] > 1e-6)
+    assert "with other options" in describe(op, moved, smoke(op)[1])
+    narrow = replace(op, constraints=("beta > 0.5",))
+    betas = {narrow.option_values(at)["beta"] for at, _ in matrix(narrow, "", 3, REPLAYED)}
+    assert betas == {0.9}
+
+
 def test_every_dtype_meets_hidden_sizes():
     hidden = [at for at, _ in matrix(ROWS, "", 3, INTERPRETED) if not is_public(ROWS, at)]
     assert {at.dtypes["T"] for at in hidden} == set(DTYPES)
@@ -138,6 +190,13 @@ def test_a_list_argument_keeps_its_length_and_gets_unequal_sizes():
     hidden = [at for at, _ in matrix(LISTS, "", 3, REPLAYED) if not is_public(LISTS, at)]
     assert {len(at.dims["S"]) for at in hidden} == {2}
     assert any(len(set(at.dims["S"])) == 2 for at in hidden)
+
+
+def test_a_list_that_may_have_any_length_has_others():
+    op = replace(LISTS, inputs={"p": Tensor("S", "float32", count="len(S)")})
+    hidden = [at for at, _ in matrix(op, "", 3, REPLAYED) if not is_public(op, at)]
+    assert {1, 2, 17, 33} <= {len(at.dims["S"]) for at in hidden}
+    assert all(max(at.dims["S"]) < 128 for at in hidden if len(at.dims["S"]) > 2)
 
 
 def test_an_axis_is_empty_where_the_contract_says_that_it_may_be():
@@ -178,7 +237,15 @@ def test_smoke_is_the_first_check_workload():
 
 
 def test_constants_are_the_sizes_a_source_names():
-    assert constants("BLOCK: int = 64\nf(x, num_warps=8, B=1 << 7, y=2.5, z=True)") == {64, 8, 7}
+    assert constants("BLOCK: int = 64\nf(x, num_warps=8, B=1 << 7, y=2.5, z=True)") == {
+        64,
+        8,
+        7,
+        128,
+    }
+    assert constants("2**6, 3 * 32, 2**999, 9**9**9, 5 // 0, 1 << 70, 0x" + 5000 * "f") == {
+        6, 64, 32, 96, 9, 5, 70, 999
+    }  # fmt: skip
     assert constants("not python (") == set()
 
 

@@ -19,7 +19,7 @@ from evaluator.evaluate import Lab, evaluate
 from evaluator.intake import export
 from evaluator.isolate import Died
 from evaluator.labs import Rooms, interpreted_lab, open_rooms, replayed_lab
-from evaluator.matrix import REPLAYED
+from evaluator.hidden import REPLAYED
 from evaluator.play.baselines import ALL
 from evaluator.play.wire import Pace
 from kernel_library.candidate import Candidate

@@ -105,6 +105,16 @@ _LAYER_NORM16 = replace(
     name="layer_norm16",
     workloads=grid("M N", {"check": [(3, 40), (5, 127)]}, ("float16",)),
 )
+_RMS_NORM = OpSpec(
+    "rms_norm",
+    {"x": Tensor("M N")},
+    {"y": Tensor("M N")},
+    grid("M N", {"check": [(3, 40), (5, 127)]}, ("float32",)),
+    options={"eps": Option(1e-6)},
+    flops="4 * M * N",
+    constraints=_ROWS,
+    reference=_written("x, *, eps", "return x * torch.rsqrt(x.square().mean(-1, True) + eps)"),
+)
 _ROW_DOT = OpSpec(
     "row_dot",
     {"x": Tensor("M N"), "w": Tensor("N")},
@@ -288,7 +298,7 @@ OPS: Mapping[str, OpSpec] = {
     op.name: op
     for op in (
         _SOFTMAX, _SCALE, _MATMUL, _MATMUL32, _MATMUL_ANY, _MATVEC, _ACCUMULATE, _SIGMOID,
-        _LAYER_NORM, _LAYER_NORM16, _ROW_DOT, _OUTER, _GAIN, _CROSS_ENTROPY, _QUANTISE,
+        _LAYER_NORM, _LAYER_NORM16, _RMS_NORM, _ROW_DOT, _OUTER, _GAIN, _CROSS_ENTROPY, _QUANTISE,
         _SEGMENT_SUM, _TOP2, _CAPPED, _HISTOGRAM, _ARGMAX, _ARGMAX8, _ORDER, _TOTALS, _TWINS,
         _TURNED, _ATTENTION,
     )
