@@ -94,8 +94,10 @@ class _Family:
     def of(
         cls, op: OpSpec, space: Space, names: Names, top: Candidate, history: History
     ) -> _Family:
-        same = (top.source, top.entry)
-        members = (a for a in history if (a.candidate.source, a.candidate.entry) == same)
+        def kind(candidate: Candidate) -> tuple[str, str, int]:
+            return candidate.source, candidate.entry, candidate.pick
+
+        members = (a for a in history if kind(a.candidate) == kind(top))
         return cls(op, space, names, top, tuple(members))
 
     @property

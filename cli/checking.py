@@ -59,6 +59,7 @@ def judged(
     `problem` is a file's name, its text, and a definition's workloads. Raises ProblemError.
     """
     from evaluator.intake import read
+    from worker.autotuned import each_setting, judged_at_each
     from worker.optimizing import submitted
 
     say("reading the problem")
@@ -69,7 +70,8 @@ def judged(
         raise fail(f"{name} holds no kernel to judge: give one with --candidate", USAGE)
     judge.admit(found.op)
     say("judging: recording, then running it on hidden sizes and values")
-    verdict = judge(found.op, candidate)
+    each = each_setting(found.op, candidate, judge.rooms.recorder)
+    verdict = judged_at_each(found.op, each, judge)
     if kernel is None:
         verdict = by_lines_of(source, verdict, candidate.source)
     return found.op.name, verdict

@@ -1,27 +1,30 @@
 """What may be told of a failure at a hidden size: words of our own, for the rest may spell it.
 
 A candidate that learns the sizes that it is judged on can be right at those alone. It words its
-exceptions, and names their classes, as it likes.
+exceptions, chooses their classes, and raises them on a line for each size, as it likes.
 """
 
 from __future__ import annotations
 
-import builtins
+import sys
 
 _TRITONS = ("CompilationError", "OutOfResources", "PTXASError", "InterpreterError")
 _OURS = ("TapeError", "Barred")
-_BUILTIN = [
-    name
-    for name, value in vars(builtins).items()
-    if isinstance(value, type) and issubclass(value, BaseException)
-]
-#: Classes of exceptions that carry no candidate's words.
-KNOWN = frozenset({*_BUILTIN, *_TRITONS, *_OURS})
+#: Classes of exceptions that tell an author what to do, and that are few.
+KNOWN = frozenset({*_TRITONS, *_OURS})
 OTHER = "an exception"
 
 
+def name_of(error: BaseException) -> str:
+    """The name of its class; with its module's, where it only is called as one of `KNOWN`."""
+    named, where = type(error).__name__, str(type(error).__module__)
+    ours = where.partition(".")[0] in ("triton", "evaluator")
+    own = ours and getattr(sys.modules.get(where), named, None) is type(error)
+    return named if own or named not in KNOWN else f"{where}.{named}"
+
+
 def kind(error: str) -> str:
-    """The name of an exception's class, where it is a common one."""
+    """The name of an exception's class, where it is a known one."""
     return error if error in KNOWN else OTHER
 
 

@@ -15,7 +15,9 @@ class Candidate:
 
     The judge calls `entry(*inputs, **options, **config)`; it returns the outputs in order, one
     tensor or a tuple, and writes the mutated inputs in place. `tuned` holds settings for
-    particular sizes; elsewhere `config` holds. `proposer` and `why` are for people.
+    particular sizes; elsewhere `config` holds. Where the source tunes itself (`@triton.autotune`),
+    `pick` says which of its settings this is: no argument of the entry, but what is recorded,
+    interpreted and installed. `proposer` and `why` are for people.
     """
 
     op: str
@@ -23,6 +25,7 @@ class Candidate:
     entry: str
     config: Config = field(default_factory=dict)
     tuned: tuple[Tuned, ...] = ()
+    pick: int = 0
     parent: str | None = None
     proposer: str = "human"
     why: str = ""
@@ -35,8 +38,10 @@ class Candidate:
             (sorted(t.dims.items()), sorted(t.dtypes.items()), sorted(t.config.items()))
             for t in self.tuned
         ]
-        parts = (self.op, self.entry, repr(settings), repr(table), self.source)
-        return sha256("\0".join(parts).encode()).hexdigest()
+        pick = [str(self.pick)] if self.pick else []
+        parts = (self.op, self.entry, repr(settings), repr(table), *pick, self.source)
+        # half a surrogate is no text, and the judge's to reject
+        return sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()
 
     def config_at(self, at: Workload) -> Config:
         """The setting to launch with at this workload."""

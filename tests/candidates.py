@@ -44,6 +44,13 @@ def launched(before: str) -> str:
 
 #: The last element is never written.
 MASK_BUG = RIGHT.replace("inside = at < N\n", "inside = at < N - 1\n")
+#: Right at the first of its settings, which the second is not: it skips every other element.
+TUNED = RIGHT.replace(
+    "@triton.jit",
+    "@triton.autotune([triton.Config({'STEP': s}) for s in (1, 2)], key=['N'])\n@triton.jit",
+)
+TUNED = TUNED.replace("N, BLOCK: tl", "N, STEP: tl.constexpr, BLOCK: tl")
+TUNED = TUNED.replace("inside = at < N\n", "inside = (at < N) & (at % STEP == 0)\n")
 #: Right once for each shape, and stale ever after.
 CACHED = (
     RIGHT.replace("def entry(x):", "def _made(x):")

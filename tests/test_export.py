@@ -236,6 +236,33 @@ def test_the_nearest_tuned_row_sets_the_launch(package: ModuleType):
     assert package._dispatch.setting(op, call, "").config == SOFTMAX.candidate.config
 
 
+def test_a_kernel_that_tunes_itself_keeps_to_the_setting_that_was_judged(tmp_path: Path):
+    settings = "[triton.Config({}, num_warps=w) for w in (1, 2, 8)]"
+    tuned = KERNEL.replace("@triton.jit", f"@triton.autotune({settings}, key=['N'])\n@triton.jit")
+    tuned = tuned.replace(", num_warps=num_warps", "")
+    kernel = replace(SOFTMAX, candidate=replace(SOFTMAX.candidate, source=tuned, pick=2))
+    site = install(build_wheel([kernel], PACKAGE, "0.1", tmp_path), tmp_path / "site")
+    code = f"""
+import triton
+from {PACKAGE}._contract import load
+from {PACKAGE}._dispatch import kernel
+
+@triton.autotune([triton.Config({{}}), triton.Config({{}}, num_warps=8)], key=[])
+@triton.jit
+def other():
+    pass
+
+tuner = kernel(load("softmax")).__globals__["_softmax_row"]
+print([config.num_warps for config in tuner.prune_configs({{}})])
+print([config.num_warps for config in other.prune_configs({{}})])
+"""
+    (site / "look.py").write_text(code)
+    done = python(site, "look.py")
+    assert done.stdout.splitlines() == ["[8]", "[4, 8]"], done.stderr
+    plain = json.loads(tree([SOFTMAX], PACKAGE, "0.1")["tables/softmax.json"])
+    assert plain["pick"] is None
+
+
 def test_offsets_and_products_give_their_axes(package: ModuleType):
     spec = replace(OP, inputs={"x": Tensor("T H*D"), "heads": Tensor("H"), "cu": Tensor("B+1")})
     shapes = {"x": (10, 12), "heads": (3,), "cu": (5,)}

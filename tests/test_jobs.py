@@ -11,6 +11,8 @@ from agent.llm.propose import from_model
 from agent.llm.replay import Replay
 from agent.loop import drive, optimize, verdicts_of
 from agent.stop import out_of
+from kernel_library.export import Exported
+from kernel_library.export.wheel import tree
 from kernel_library.job import Budget
 from kernel_library.verdict import Passed, Rejected
 from worker.optimizing import calls_of
@@ -142,6 +144,24 @@ def test_a_job_does_not_wait_for_a_model_that_is_late(job):
     assert (ended.status, ended.outcome) == ("succeeded", "no_correct_candidate"), ended
     assert "gave no answer" in ended.why + " ".join(notes(store, ended))
     assert seen and time.monotonic() - began < 100
+
+
+def test_each_setting_of_a_submitted_kernel_is_judged_and_the_winners_is_exported(job):
+    settings = "[triton.Config({'BLOCK': b, 'SLOPE': s}) for b, s in ((64, 1.5), (1024, 1.7))]"
+    tuned = KERNEL.replace("@triton.jit", f"@triton.autotune({settings}, key=['N'])\n@triton.jit")
+    tuned = tuned.replace("N, BLOCK:", "N, SLOPE: tl.constexpr, BLOCK:").replace("-1.7", "-SLOPE")
+    tuned = tuned.replace(
+        "(triton.cdiv(x.numel(), 1024),)", "lambda m: (triton.cdiv(x.numel(), m['BLOCK']),)"
+    )
+    tuned = tuned.replace(", BLOCK=1024", "")
+    store, ended, _ = job([], candidate=tuned, llm=False)
+    wrong, right = store.history(ended.id)
+    assert isinstance(wrong.verdict, Rejected) and isinstance(right.verdict, Passed)
+    assert (right.candidate.pick, right.candidate.why) == (1, "setting 2 of 2 of its own autotuner")
+    assert ended.best == right.candidate.digest
+    found = Exported("gate", ended.op, right.candidate, right.verdict)
+    table = json.loads(tree([found], "kw_gate", "0.1")["tables/gate.json"])
+    assert (table["pick"], table["config"]) == (1, {})
 
 
 def test_a_submitted_autotuned_kernel_that_breaks_is_the_candidates_fault(job):

@@ -113,6 +113,18 @@ def test_each_setting_of_an_autotuner_is_a_candidate_of_its_own(zygote):
     found = variants(OP, candidate(launchers.AUTOTUNED), zygote)
     grids = [record(OP, c, [(AT, CASE)], zygote)[0].tape.launches[0].grid for c in found]
     assert grids == [(33, 1, 1), (17, 1, 1)]
+    # the launcher knows nothing of it
+    assert [c.pick for c in found] == [0, 1] and not any(c.config for c in found)
+    assert found[0].digest == candidate(launchers.AUTOTUNED).digest != found[1].digest
+
+
+def test_settings_are_counted_where_pruning_leaves_the_most(zygote):
+    pruned = 'prune_configs_by={"early_config_prune": lambda c, a, **_: c[: 1 + (a["n"] < 99)]}'
+    source = launchers.AUTOTUNED.replace('key=["n"]', f'key=["n"], {pruned}')
+    small = replace(AT, dims={"M": 3, "N": 5})
+    op = replace(OP, workloads=(AT, small))
+    assert len(variants(OP, candidate(source), zygote)) == 1
+    assert len(variants(op, candidate(source), zygote)) == 2
 
 
 def test_a_candidate_without_an_autotuner_is_its_only_variant(zygote):
@@ -259,8 +271,8 @@ HIDDEN = replace(AT, dims={"M": 7, "N": 61})
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        (("raise ValueError(str(x.shape))",), "line 14: ValueError: at a hidden size"),
-        (("raise type(f'E{x.shape[1]}', (Exception,), {})()",), "line 14: an exception: at a"),
+        (("raise ValueError(str(x.shape))",), "an exception: at a hidden size"),
+        (("raise type(f'E{x.shape[1]}', (Exception,), {})()",), "an exception: at a hidden"),
         (("return (x,) * x.shape[1]",), "no Triton kernel was launched"),
     ],
 )
@@ -269,8 +281,16 @@ def test_a_launcher_cannot_tell_a_hidden_size(zygote, lines, told):
     for requests in ([(HIDDEN, CASE)], [(AT, CASE), (HIDDEN, CASE)]):
         with pytest.raises(CandidateError) as refused:
             record(OP, candidate(source), requests, zygote)
+        assert "line" not in refused.value.reason
         assert told in refused.value.reason and "61" not in refused.value.reason
         assert refused.value.at is None
+
+
+def test_a_class_that_is_only_called_like_tritons_chooses_no_stage(zygote):
+    mine = "raise type('OutOfResources', (Exception,), {'__module__': 'candidate'})('no')"
+    with pytest.raises(CandidateError, match=r"candidate\.OutOfResources: no") as refused:
+        record(OP, candidate(launchers.body(mine)), [(AT, CASE)], zygote)
+    assert refused.value.stage == "record"
 
 
 def test_what_is_raised_at_a_public_size_as_well_is_told_whole(zygote):
@@ -309,6 +329,21 @@ def test_outputs_side_by_side_of_one_or_in_the_order_of_their_inputs_are_right()
     stretched = replace(turned, stride=(0, 1))
     (told,) = misplaced({"y": stretched}, contiguous=False)
     assert "share memory" in told
+
+
+def test_a_launch_without_programs_is_no_launch(zygote):
+    none = launchers.PLAIN.replace("[(triton.cdiv(x.numel(), BLOCK),)]", "[(4, 0)]")
+    assert none != launchers.PLAIN
+    with pytest.raises(CandidateError, match="no Triton kernel was launched, for a side of each"):
+        record(OP, candidate(none), [(AT, CASE)], zygote)
+
+
+def test_an_input_without_elements_needs_no_programs(zygote):
+    op = replace(OP, outputs={"y": Tensor("N")})
+    empty = replace(AT, dims={"M": 0, "N": 64})
+    body = "y = torch.zeros(x.shape[1], device=x.device)"
+    source = launchers.body(body, "double[(len(x),)](x, y, 1, BLOCK=64)", "return y")
+    assert record(op, candidate(source), [(empty, CASE)], zygote)[0].tape.outputs[0].shape == (64,)
 
 
 def test_an_empty_output_needs_no_launch(zygote):

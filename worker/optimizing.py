@@ -15,15 +15,14 @@ from agent.loop import Exhausted, History, Proposal, Proposer, drive, optimize
 from agent.stop import cancelled, first_of, near_roofline, out_of, out_of_pocket
 from agent.sweep import from_space
 from agent.team import in_order
-from evaluator.errors import CandidateError
 from evaluator.intake import Problem, read
-from evaluator.record import variants
 from kernel_library.candidate import Candidate
 from kernel_library.job import Attempt, Budget, Finished, best
 from kernel_library.spec import OpSpec
 from kernel_library.store import Store
 from kernel_library.store.views import JobView, Lease
 from kernel_library.verdict import Passed
+from worker.autotuned import each_setting
 from worker.judging import Judge
 from worker.retrieval import Library, known_kernels
 from worker.settings import Settings
@@ -163,17 +162,8 @@ def _given(judge: Judge, ask: Ask, problem: Problem) -> list[Candidate]:
     given = [problem.candidate] if problem.candidate else []
     if ask.candidate is not None:
         given.append(submitted(problem.op, ask.candidate))
-    return [each for one in given for each in _variants(judge, problem.op, one)]
-
-
-def _variants(judge: Judge, op: OpSpec, candidate: Candidate) -> tuple[Candidate, ...]:
-    if "autotune" not in candidate.source:
-        return (candidate,)
-    try:
-        return variants(op, candidate, judge.rooms.recorder)
-    except CandidateError:
-        # the judge says what is wrong with it, as it does of any other
-        return (candidate,)
+    recorder = judge.rooms.recorder
+    return [each for one in given for each in each_setting(problem.op, one, recorder)]
 
 
 def submitted(op: OpSpec, source: str) -> Candidate:

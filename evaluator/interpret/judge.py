@@ -96,7 +96,8 @@ def _blame(died: Died, stage: Stage, seconds: float, isolate: Isolate) -> Except
             return CandidateError(stage, "returns more data than its outputs can hold")
         case "raised":
             if works(isolate, JOB, CONTROL_REQUEST):
-                return CandidateError(stage, f"the interpreter fails ({died.error}), and {BREAKS}")
+                told = f"the interpreter fails ({unsaid.kind(died.error)}), and {BREAKS}"
+                return CandidateError(stage, told)
             return LabError(f"the interpreter job raised {died.error}: {died.text}")
 
 
@@ -118,6 +119,7 @@ def _request(op: OpSpec, candidate: Candidate, batch: Sequence[Point]) -> bytes:
         mutates=op.mutates,
         calls=tuple(calls),
         allows=op.allows,
+        pick=candidate.pick,
     )
     return wire.pack(wire.asked_json.dump_json(asked), blobs)
 
@@ -188,10 +190,10 @@ def labels(op: OpSpec, point: Point) -> list[str]:
 
 
 def _faulty(op: OpSpec, point: Point, fault: wire.Fault, stage: Stage) -> CandidateError:
-    """The fault as a reason; a hidden workload keeps an exception's message to itself."""
+    """The fault as a reason; at a hidden workload, in our own words and without its line."""
     at, case = point
     public = shown(op, at)
-    line = f"line {fault.line}: " if fault.line else ""
+    line = f"line {fault.line}: " if fault.line and public else ""
     what = fault.what if public else unsaid.fault(fault.what, RULES)
     details = f": {fault.details}" if fault.details and public else ""
     where = describe(op, at, case)

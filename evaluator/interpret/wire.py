@@ -48,7 +48,8 @@ class Call:
 class Asked:
     """A candidate to call; `names` are its arguments, some of them lists, some of them written.
 
-    `allows` are the aten calls that it may make beside its launches.
+    `allows` are the aten calls that it may make beside its launches; `pick` chooses among its own
+    autotuner's settings.
     """
 
     source: str
@@ -58,6 +59,7 @@ class Asked:
     mutates: tuple[str, ...]
     calls: tuple[Call, ...]
     allows: tuple[str, ...] = ()
+    pick: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ import torch
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.compiler import compiler as triton_compiler
-from triton.runtime import autotuner
 
 from evaluator.record.facts import tells_launches_apart, usage
 from evaluator.record.tensors import CUDA, MEMORY, TapeError
@@ -74,7 +73,7 @@ class RecordingDriver(DriverBase):  # type: ignore[misc]
         return CUDA
 
     def get_benchmarker(self) -> Callable[..., list[float]]:
-        """Nothing is timed while recording: `choose_autotuned` has chosen already."""
+        """Nothing is timed while recording: `evaluator.autotuned` has chosen already."""
         return lambda fn, **_: [1.0, 1.0, 1.0]
 
     def get_empty_cache_for_benchmark(self) -> None:
@@ -187,20 +186,6 @@ def keep_compiled(tape: Tape) -> None:
         tape.compiled[self.function[0]] = self
 
     triton_compiler.CompiledKernel._init_handles = init_and_keep
-
-
-def choose_autotuned(pick: int) -> list[int]:
-    """Make every `@triton.autotune` take its pick-th configuration; gives how many each had."""
-    counts: list[int] = []
-    original = autotuner.Autotuner.prune_configs
-
-    def only_one(self: Any, kwargs: Any) -> list[Any]:  # noqa: ANN401 - Triton's
-        configs = original(self, kwargs)
-        counts.append(len(configs))
-        return [configs[pick % len(configs)]]
-
-    autotuner.Autotuner.prune_configs = only_one
-    return counts
 
 
 def answer_torch_cuda(arch: int) -> None:

@@ -15,19 +15,20 @@ from typing import Any
 
 import torch
 import triton
-from triton.runtime import driver
+from triton.runtime import autotuner, driver
 from triton.runtime.cache import triton_key
 
+from evaluator.autotuned import choose
 from evaluator.record.driver import (
     RecordingDriver,
     Tape,
     answer_torch_cuda,
-    choose_autotuned,
     keep_compiled,
 )
 from evaluator.record.facts import kernel_facts
 from evaluator.record.request import Answer, Asked, Failed, dump_answer, load_asked
 from evaluator.record.tensors import MEMORY, Calls, Devices, TapeError, wrap
+from evaluator.unsaid import name_of
 from kernel_library import tape as written
 
 SOURCE = "candidate.py"
@@ -41,7 +42,7 @@ def main(request: bytes) -> bytes:
     tape = Tape([], {}, {})
     driver.set_active(RecordingDriver(tape, asked.arch))
     keep_compiled(tape)
-    configs = choose_autotuned(asked.pick)
+    configs = choose(autotuner, asked.pick)
     answer_torch_cuda(asked.arch)
     try:
         entry = getattr(load(asked.source), asked.entry)
@@ -107,4 +108,4 @@ def _failed(error: BaseException) -> Failed:
     told = str(error).strip().splitlines()
     # a compiler quotes the whole kernel up to the fault: where it begins and how it ends will do
     said = told if len(told) <= 6 else [told[0], "...", *told[-4:]]
-    return Failed(type(error).__name__, "\n".join(said)[:1500], line)
+    return Failed(name_of(error), "\n".join(said)[:1500], line)

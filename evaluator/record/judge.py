@@ -23,8 +23,8 @@ from kernel_library.tape import FREE_CALLS, Call, Recording, Tape
 from kernel_library.verdict import Stage
 
 JOB = "evaluator.record.job:main"
-#: The configuration key that chooses among the candidate's own `@triton.autotune` settings.
-AUTOTUNE = "AUTOTUNE"
+#: Settings of a candidate's own autotuner that are judged.
+MOST_SETTINGS = 64
 #: A first compile takes about half a second, a large matmul several; a machine may be busy.
 SECONDS, SECONDS_A_POINT = 60.0, 5.0
 #: Characters of a reason: what a recorder sends may be forged, and go on for megabytes.
@@ -67,30 +67,30 @@ def record(
 
 
 def variants(op: OpSpec, candidate: Candidate, isolate: Isolate) -> tuple[Candidate, ...]:
-    """One candidate for each setting of its own autotuner; itself where it has none."""
-    first = (op.workloads[0], Case(seed=0))
-    answer = _ask(op, candidate, [first], isolate, 90)
-    if answer.failed:
-        raise _theirs(answer.failed)
-    if answer.configs < 2:
+    """One candidate for each setting of its own autotuner; itself where it has none.
+
+    As many as there are where its pruning leaves the most of them. Raises `CandidateError`.
+    """
+    asked = [(at, Case(seed=0)) for at in op.workloads]
+    count = _ask(op, candidate, asked, isolate, 90).configs
+    if count < 2:
         return (candidate,)
     return tuple(
-        replace(candidate, config={**candidate.config, AUTOTUNE: pick})
-        for pick in range(min(answer.configs, 64))
+        replace(candidate, pick=pick, why=f"setting {pick + 1} of {count} of its own autotuner")
+        for pick in range(min(count, MOST_SETTINGS))
     )
 
 
 def _ask(
     op: OpSpec, candidate: Candidate, requests: Sequence[Request], isolate: Isolate, arch: int
 ) -> Answer:
-    config = candidate.config
     asked = Asked(
         candidate.source,
         candidate.entry,
         tuple(_point(op, candidate, at, case) for at, case in requests),
         lists=tuple(name for name, t in op.inputs.items() if t.count is not None),
         arch=arch,
-        pick=config.get(AUTOTUNE, 0),
+        pick=candidate.pick,
     )
     seconds = SECONDS + SECONDS_A_POINT * len(requests)
     outcome = isolate(JOB, dump_asked(asked), seconds)
@@ -110,8 +110,7 @@ def _point(op: OpSpec, candidate: Candidate, at: Workload, case: Case) -> Point:
         )
         for name, where in places(op, at, case).items()
     }
-    config = {k: v for k, v in candidate.config_at(at).items() if k != AUTOTUNE}
-    return Point(inputs, op.option_values(at), config)
+    return Point(inputs, op.option_values(at), candidate.config_at(at))
 
 
 def _died(died: Died, seconds: float, isolate: Isolate) -> Exception:
@@ -122,7 +121,8 @@ def _died(died: Died, seconds: float, isolate: Isolate) -> Exception:
             return CandidateError("record", "the launcher wrote more than the recorder accepts")
         case "raised":
             if works(isolate, JOB, dump_asked(Asked(CONTROL, "entry", (Point({}, {}, {}),)))):
-                return CandidateError("record", f"the recorder fails ({died.error}), and {BREAKS}")
+                told = f"the recorder fails ({kind(died.error)}), and {BREAKS}"
+                return CandidateError("record", told)
             return LabError(f"the recorder failed: {died.error}: {died.text}")
     return CandidateError("record", "the launcher ended its own process, or ran out of memory")
 
@@ -134,8 +134,8 @@ def _theirs(failed: Failed) -> CandidateError:
 
 
 def _unsaid(failed: Failed) -> CandidateError:
-    """The same where a size is hidden: its class and line."""
-    return _theirs(replace(failed, error=kind(failed.error), message="at a hidden size"))
+    """The same where a size is hidden: no more than its kind."""
+    return _theirs(replace(failed, error=kind(failed.error), message="at a hidden size", line=0))
 
 
 def _binaries(answer: Answer) -> dict[str, bytes]:
@@ -156,8 +156,9 @@ def _binaries(answer: Answer) -> dict[str, bytes]:
 def _check(op: OpSpec, at: Workload, case: Case, tape: Tape) -> None:
     """The tape keeps the contract: it launches, returns what it must, calls only what it may."""
     public = at if at in op.workloads else None
-    if not tape.launches and not _is_empty(op, at):
-        raise CandidateError("record", "no Triton kernel was launched", public)
+    if not any(min(launch.grid) > 0 for launch in tape.launches) and not _is_empty(op, at):
+        told = ", for a side of each grid is 0" if tape.launches else ""
+        raise CandidateError("record", f"no Triton kernel was launched{told}", public)
     for step in tape.steps:
         if isinstance(step, Call) and not _may_call(step.op, op.allows):
             remedy = "launch a kernel for it, or have the problem allow it"
@@ -195,8 +196,11 @@ def _wanted(op: OpSpec, at: Workload) -> dict[str, tuple[Shape, str]]:
 
 
 def _is_empty(op: OpSpec, at: Workload) -> bool:
+    """Whether there is nothing to write, or nothing in some input to read."""
     names = op.names(at)
-    return all(0 in shape for t in op.written().values() for shape in t.shapes(names))
+    written = [shape for t in op.written().values() for shape in t.shapes(names)]
+    given = [t.shapes(names) for t in op.inputs.values()]
+    return any(all(0 in shape for shape in shapes) for shapes in [written, *given])
 
 
 def _may_call(name: str, allows: Sequence[str]) -> bool:

@@ -27,6 +27,7 @@ def table(kernel: Exported) -> str:
         "schema": schema(kernel.op),
         "entry": kernel.candidate.entry,
         "config": dict(kernel.candidate.config),
+        "pick": kernel.candidate.pick if "autotune" in kernel.candidate.source else None,
         "rows": {device or "a device that the verdict does not name": rows} if rows else {},
         "archs": sorted(passed.record.compiled_for) if passed else [],
         "dtypes": [json.loads(text) for text in sorted(dtypes)],

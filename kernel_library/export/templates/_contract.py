@@ -31,7 +31,8 @@ class Op:
     """One op: its contract, how its kernel is launched, and what was proven of that kernel.
 
     `archs` are the targets (`"sm_90"`) that the kernel was compiled and judged for; none means
-    that it never was. `dtypes` are the choices of free dtypes it was right on. `rows` are tuned
+    that it never was. `pick` is the setting of the kernel's own autotuner that was judged, if it
+    has one. `dtypes` are the choices of free dtypes it was right on. `rows` are tuned
     settings by device name. `strided` says whether it was judged on inputs with gaps.
     """
 
@@ -40,6 +41,7 @@ class Op:
     schema: str
     entry: str
     config: Mapping[str, int]
+    pick: int | None
     rows: Mapping[str, tuple[Tuned, ...]]
     archs: tuple[str, ...]
     dtypes: tuple[Mapping[str, str], ...]
@@ -65,6 +67,7 @@ def load(name: str) -> Op:
         schema=table["schema"],
         entry=table["entry"],
         config=table["config"],
+        pick=table["pick"],
         rows={device: tuple(map(_tuned, rows)) for device, rows in table["rows"].items()},
         archs=tuple(table["archs"]),
         dtypes=tuple(table["dtypes"]),

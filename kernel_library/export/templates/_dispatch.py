@@ -148,6 +148,25 @@ def filled(op: Op, options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: options.get(name, o.default) for name, o in op.spec.options.items()}
 
 
+def _pin(module: str, pick: int) -> None:
+    """Keep the autotuners of one module to the setting that was judged, in all that they prune to.
+
+    Others stay as they are. What its own timing would choose at a user's sizes may be a setting
+    that nobody judged.
+    """
+    from triton.runtime.autotuner import Autotuner
+
+    original = Autotuner.prune_configs
+
+    def pinned(self: Any, kwargs: Any) -> Any:
+        configs = original(self, kwargs)
+        if self.base_fn.__module__ != module:
+            return configs
+        return [configs[pick % len(configs)]]
+
+    Autotuner.prune_configs = pinned
+
+
 @cache
 def _function(folder: str, op: str, entry: str) -> Callable[..., Any]:
     module = importlib.import_module(f"{PACKAGE}.{folder}.{op}")
@@ -157,7 +176,15 @@ def _function(folder: str, op: str, entry: str) -> Callable[..., Any]:
 
 def kernel(op: Op) -> Callable[..., Any]:
     """The launcher; the first call imports triton."""
-    return _function("kernels", op.name, op.entry)
+    return _launcher(op.name, op.entry, op.pick)
+
+
+@cache
+def _launcher(op: str, entry: str, pick: int | None) -> Callable[..., Any]:
+    function = _function("kernels", op, entry)
+    if pick is not None:
+        _pin(f"{PACKAGE}.kernels.{op}", pick)
+    return function
 
 
 def reference(op: Op) -> Callable[..., Any]:
