@@ -121,7 +121,9 @@ def _narrow_tensor(
 ) -> Any:  # noqa: ANN401
     if not _is_bfloat16(source.handle, interpreter) or result.handle.data.dtype != "float32":
         return result
-    return ops.to_tensor(_narrow(result.handle, interpreter).data, interpreter.tl.bfloat16)
+    data = _narrow(result.handle, interpreter).data
+    # a scalar lies in an array of one, and would be given back as a block
+    return ops.to_tensor(data if result.type.is_block() else data.item(), interpreter.tl.bfloat16)
 
 
 def _is_bfloat16(handle: Any, interpreter: ModuleType) -> bool:  # noqa: ANN401

@@ -19,12 +19,10 @@ from typing import Any
 
 import torch
 
-from evaluator.interpret.bar import NoComputing, NoReading, mark_launches
-from evaluator.interpret.bfloat16 import correct
-from evaluator.interpret.float8 import correct_float8
+from evaluator.autotuned import choose
+from evaluator.interpret.bar import NoComputing, NoReading
+from evaluator.interpret.corrected import correct_all
 from evaluator.interpret.pretend import Driver, PretendCuda, pretend_cuda
-from evaluator.interpret.warm import warm
-from evaluator.interpret.whole import count
 from evaluator.interpret.wire import (
     Answer,
     Asked,
@@ -39,6 +37,7 @@ from evaluator.interpret.wire import (
     raw,
     unpack,
 )
+from evaluator.unsaid import name_of
 from kernel_library.spec import DTYPES
 
 #: Bytes before and after each input, all ones: NaN in every floating dtype, -1 in every integer.
@@ -86,7 +85,7 @@ class Memory:
 def main(request: bytes) -> bytes:
     """Call the candidate as `wire.Asked` says; the reply is a `wire.Answer` and its blobs."""
     asked, blobs = unpack(request, asked_json)
-    use_interpreter()
+    use_interpreter(asked.pick)
     with TemporaryDirectory(prefix="candidate-") as folder, torch.no_grad():
         path = Path(folder) / "candidate.py"
         path.write_text(asked.source)
@@ -98,19 +97,19 @@ def main(request: bytes) -> bytes:
     return pack(answer_json.dump_json(Answer(tuple(results))), sent)
 
 
-def use_interpreter() -> None:
-    """From here on `import triton` gives the interpreter, corrected, on a pretended GPU."""
+def use_interpreter(pick: int = 0) -> None:
+    """From here on `import triton` gives the interpreter, corrected, on a pretended GPU.
+
+    Autotuners take the setting that was picked.
+    """
     os.environ["TRITON_INTERPRET"] = "1"
     # whoever forked this process may have imported Triton; it decides at import what `jit` means
     for name in [n for n in sys.modules if n.split(".")[0] == "triton"]:
         if not name.startswith("triton._C"):
             del sys.modules[name]
     interpreter = importlib.import_module("triton.runtime.interpreter")
-    correct(interpreter)
-    correct_float8(interpreter)
-    count(interpreter)
-    warm(interpreter)
-    mark_launches(interpreter)
+    correct_all(interpreter)
+    choose(importlib.import_module("triton.runtime.autotuner"), pick)
     compiler = importlib.import_module("triton.backends.compiler")
     driver = importlib.import_module("triton.runtime.driver")
     driver.driver.set_active(Driver(compiler.GPUTarget("cuda", 90, 32)))
@@ -237,11 +236,12 @@ def _plain(one: object) -> torch.Tensor:
 
 def _fault(error: BaseException, path: str) -> Fault:
     """The exception in the candidate's words: its class, its message, its own innermost line."""
-    if type(error).__name__ == "InterpreterError" and error.__cause__ is not None:
+    # one within another where a kernel's own function raised
+    while name_of(error) == "InterpreterError" and error.__cause__ is not None:
         error = error.__cause__
     lines = [f.lineno for f in _frames(error) if f.filename == path]
     return Fault(
-        f"raises {type(error).__name__}", str(error)[:MESSAGE], int(lines[-1] or 0) if lines else 0
+        f"raises {name_of(error)}", str(error)[:MESSAGE], int(lines[-1] or 0) if lines else 0
     )
 
 

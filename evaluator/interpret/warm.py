@@ -1,4 +1,4 @@
-"""Gives launchers a compiled kernel to ask, where the interpreter has compiled nothing.
+"""Gives launchers what the compiler does: a compiled kernel to ask, and grids that are lists.
 
 The style of Triton's own softmax tutorial: warm up, size the grid by registers and shared memory,
 then launch what was compiled.
@@ -42,6 +42,11 @@ def warm(interpreter: Any) -> None:  # noqa: ANN401 - a module of Triton's
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:  # noqa: ANN401
         if warmup:
             return Warm(self, kwargs.get("num_warps", 4))
-        return original(self, *args, grid=grid, warmup=warmup, **kwargs)
+        return original(self, *args, grid=_whole(grid), warmup=warmup, **kwargs)
 
     interpreter.InterpretedFunction.run = run
+
+
+def _whole(grid: Any) -> Any:  # noqa: ANN401 - Triton's
+    """The grid as a tuple: the compiler takes a list, too; the interpreter cannot add to one."""
+    return (lambda meta: tuple(grid(meta))) if callable(grid) else tuple(grid)
