@@ -33,7 +33,7 @@ def adrift(op: OpSpec, at: Workload, tape: Tape, outputs: Mapping[str, View]) ->
         written |= writes
     for name, buffer in {**_mutated(op, at, tape), **_returned(outputs)}.items():
         if buffer not in written:
-            yield f"{name} is written by no launch and no call: {REMEDY}"
+            yield f"{name} is written by no program and no torch call: {REMEDY}"
 
 
 def _returned(outputs: Mapping[str, View]) -> dict[str, int]:
