@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kernel_library.recipe import Index, Normal, Offsets, Uniform
-from kernel_library.spec import OpSpec, Option, Reference, Tensor, Tolerance, Workload, grid
+from kernel_library.spec import DType, OpSpec, Option, Reference, Tensor, Tolerance, Workload, grid
 
 _ROWS = ("M <= 24 or M >= 1024",)
 
@@ -18,6 +18,10 @@ _ROWS = ("M <= 24 or M >= 1024",)
 def _written(arguments: str, *lines: str) -> Reference:
     body = "".join(f"    {line}\n" for line in lines)
     return Reference(f"import torch\n\ndef reference({arguments}):\n{body}")
+
+
+def _small(dtype: DType) -> tuple[Workload, ...]:
+    return grid("M N", {"check": [(3, 40), (5, 127)]}, (dtype,))
 
 
 _SOFTMAX = OpSpec(
@@ -95,31 +99,23 @@ _LAYER_NORM = OpSpec(
     "layer_norm",
     {"x": Tensor("M N")},
     {"y": Tensor("M N")},
-    grid("M N", {"check": [(3, 40), (5, 127)]}, ("float32",)),
+    _small("float32"),
     flops="6 * M * N",
     constraints=(*_ROWS, "N >= 2"),
     reference=_written("x", "return torch.nn.functional.layer_norm(x, x.shape[-1:], eps=1e-5)"),
 )
-_LAYER_NORM16 = replace(
+_LAYER_NORM16 = replace(_LAYER_NORM, name="layer_norm16", workloads=_small("float16"))
+_RMS_NORM = replace(
     _LAYER_NORM,
-    name="layer_norm16",
-    workloads=grid("M N", {"check": [(3, 40), (5, 127)]}, ("float16",)),
-)
-_RMS_NORM = OpSpec(
-    "rms_norm",
-    {"x": Tensor("M N")},
-    {"y": Tensor("M N")},
-    grid("M N", {"check": [(3, 40), (5, 127)]}, ("float32",)),
+    name="rms_norm",
     options={"eps": Option(1e-6)},
-    flops="4 * M * N",
-    constraints=_ROWS,
     reference=_written("x, *, eps", "return x * torch.rsqrt(x.square().mean(-1, True) + eps)"),
 )
 _ROW_DOT = OpSpec(
     "row_dot",
     {"x": Tensor("M N"), "w": Tensor("N")},
     {"y": Tensor("M")},
-    grid("M N", {"check": [(3, 40), (5, 127)]}, ("float32",)),
+    _small("float32"),
     flops="2 * M * N",
     constraints=_ROWS,
     reference=_written("x, w", "return (x * w).sum(-1)"),
@@ -128,7 +124,7 @@ _OUTER = OpSpec(
     "outer",
     {"d": Tensor("M"), "w": Tensor("N")},
     {"y": Tensor("M N")},
-    grid("M N", {"check": [(3, 40), (5, 127)]}, ("float32",)),
+    _small("float32"),
     flops="M * N",
     constraints=_ROWS,
     reference=_written("d, w", "return d[:, None] * w"),
@@ -137,7 +133,7 @@ _GAIN = OpSpec(
     "gain",
     {"x": Tensor("M N"), "w": Tensor("N", recipe=Normal(-1.0, 0.02))},
     {"y": Tensor("M N")},
-    grid("M N", {"check": [(3, 40), (5, 127)]}, ("float16",)),
+    _small("float16"),
     flops="2 * M * N",
     constraints=_ROWS,
     reference=_written("x, w", "return (x.float() * (1 + w.float())).to(x.dtype)"),
@@ -173,7 +169,7 @@ _QUANTISE = OpSpec(
     "quantise",
     {"x": Tensor("M N")},
     {"q": Tensor("M N", "int8"), "scale": Tensor("M", "float32")},
-    grid("M N", {"check": [(3, 40), (5, 127)]}, ("float32",)),
+    _small("float32"),
     flops="4 * M * N",
     constraints=_ROWS,
     tolerance=Tolerance(loosen=2.0),
@@ -205,7 +201,7 @@ _TOP2 = OpSpec(
     "top2",
     {"x": Tensor("M N")},
     {"values": Tensor("M 2")},
-    grid("M N", {"check": [(3, 40), (5, 127)]}, ("float32",)),
+    _small("float32"),
     flops="2 * M * N",
     constraints=(*_ROWS, "N >= 2"),
     reference=_written("x", "return torch.topk(x, 2, -1).values"),
@@ -242,7 +238,7 @@ _ARGMAX8 = replace(
     _ARGMAX,
     name="argmax8",
     inputs={"x": Tensor("M N", "int8", Uniform(-128.0, 127.0))},
-    workloads=grid("M N", {"check": [(3, 40), (5, 127)]}, ("float32",)),
+    workloads=_small("float32"),
 )
 _ORDER = OpSpec(
     "order",
