@@ -51,23 +51,17 @@ _MATMUL = OpSpec(
     matmul_flops="2 * M * N * K",
     reference=_written("a, b", "return a @ b"),
 )
-_MATMUL32 = OpSpec(
-    "matmul32",
-    {"a": Tensor("M K"), "b": Tensor("K N")},
-    {"c": Tensor("M N")},
-    grid("M N K", {"check": [(17, 33, 40), (8, 16, 1024)]}, ("float32",)),
-    matmul_flops="2 * M * N * K",
-    reference=_written("a, b", "return a @ b"),
+_MATMUL32 = replace(
+    _MATMUL,
+    name="matmul32",
+    workloads=grid("M N K", {"check": [(17, 33, 40), (8, 16, 1024)]}, ("float32",)),
 )
 #: Measured in float32, where products have no matrix unit, and checked in float16 as well.
-_MATMUL_ANY = OpSpec(
-    "matmul_any",
-    {"a": Tensor("M K"), "b": Tensor("K N")},
-    {"c": Tensor("M N")},
-    grid("M N K", {"check": [(17, 33, 40)]}, ("float32", "float16"))
+_MATMUL_ANY = replace(
+    _MATMUL,
+    name="matmul_any",
+    workloads=grid("M N K", {"check": [(17, 33, 40)]}, ("float32", "float16"))
     + grid("M N K", {"measure": [(1024, 1024, 512)]}, ("float32",)),
-    matmul_flops="2 * M * N * K",
-    reference=_written("a, b", "return a @ b"),
 )
 _MATVEC = OpSpec(
     "matvec",
