@@ -23,9 +23,9 @@ import triton
 
 from evaluator import matrix, screen
 from evaluator.cores import cores
-from evaluator.deep.points import bent, beyond, ragged, real
+from evaluator.deep.points import everywhere, ragged
 from evaluator.deep.running import sanitize
-from evaluator.deep.stage import Bench, Points, look
+from evaluator.deep.stage import Bench, look
 from evaluator.evaluate import Finish, Finished, Lab, Recordings, Timed, one_by_one
 from evaluator.hidden import INTERPRETED, REPLAYED, Budget
 from evaluator.inputs import LAYOUTS, NUMBERED, Case
@@ -53,7 +53,7 @@ PLAYER = ("torch", "triton", "evaluator.play.job")
 MOST_PLAYERS, MEMORY_EACH = 16, 6 << 30
 NOT_DEEP = (
     "without a GPU, not looked into: accesses outside buffers, races, reads of unwritten memory,"
-    " repeats and bent values at real sizes, launches without an effect,"
+    " repeats, bent values and layouts at real sizes, launches without an effect,"
     " offsets beyond 2^31 elements"
 )
 #: Points that one recorder compiles for: to wait for more takes longer than to start another.
@@ -201,13 +201,8 @@ def replayed_lab(
 
     def look_deep(op: OpSpec, candidate: Candidate) -> tuple[str, ...]:
         smoke, tiny = matrix.smoke(op, secret), _points(op, candidate, secret, INTERPRETED)
-        points = Points(
-            small=[smoke, *ragged(op, tiny)],
-            real=real(op, secret),
-            matrix=[smoke, *_points(op, candidate, secret, budget)],
-            beyond=beyond(op, secret),
-            bent=bent(op, secret),
-        )
+        whole = [smoke, *_points(op, candidate, secret, budget)]
+        points = everywhere(op, secret, [smoke, *ragged(op, tiny)], whole)
         with rooms.seats:
             bench = Bench(taken, rooms.recorder, rooms.player, sanitize, rooms.turns)
             return look(op, candidate, points, bench)

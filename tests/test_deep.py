@@ -15,16 +15,16 @@ from test_sanitizer import NONE, ONE, RACE, READ, UNREAD, request_of
 import seeds
 from evaluator.deep import job
 from evaluator.deep.looks import has_effect, launched, pairs, repeat, without
-from evaluator.deep.points import bent, beyond, ragged, real
+from evaluator.deep.points import Points, bent, beyond, everywhere, laid, long, near, ragged, real
 from evaluator.deep.running import Log
 from evaluator.deep.sanitizer import TOOLS
-from evaluator.deep.stage import DOUBTFUL, Bench, Points, look
+from evaluator.deep.stage import DOUBTFUL, Bench, look
 from evaluator.errors import CandidateError, LabError, ProblemError
-from evaluator.inputs import LAYOUTS, WIDE, Case, place, places
+from evaluator.hidden import INTERPRETED
+from evaluator.inputs import LAYOUTS, WIDE, Case, place, places, size_of
 from evaluator.isolate import Died, Done
 from evaluator.labs import DEFAULT_ARCH, NOT_DEEP
-from evaluator.hidden import INTERPRETED
-from evaluator.matrix import matrix, smoke
+from evaluator.matrix import describe, matrix, smoke
 from evaluator.play import wire
 from evaluator.play.check import Players
 from evaluator.play.wire import Reply, Take
@@ -281,7 +281,7 @@ def test_what_float64_has_no_room_for_is_told_and_nothing_else_is(monkeypatch, t
         raise ProblemError("cannot be run") from cause
 
     monkeypatch.setattr(job, "check", check)
-    takes, players = [Take(AT, BENT, tape_of(CLONE))], Players(plain_op(), CPU)
+    takes, players = [Take(AT, BENT, tape_of(CLONE))] * 2, Players(plain_op(), CPU)
     if isinstance(cause, ValueError):
         with pytest.raises(ProblemError):
             job.check_bent(takes, players, Turns(tmp_path), lambda n: None)
@@ -298,21 +298,46 @@ def test_each_class_of_values_meets_some_measured_size():
     assert bent(plain_op(), 7) == []
 
 
+@pytest.mark.parametrize("unit", list(discover(seeds)), ids=lambda unit: unit.op.name)
+def test_measured_sizes_are_met_in_another_layout_and_large_and_long_ones_nowhere_listed(unit):
+    op = unit.op
+    measured = [at for at in op.workloads if at.role == "measure"]
+    turned = laid(op, 7)
+    assert [at for at, _ in turned] == measured
+    assert all(places(op, at, case) != places(op, at, CASE) for at, case in turned)
+    nearby, far = near(op, 7), list(long(op, 7))
+    assert len(nearby) == 2 and far and nearby != near(op, 8)
+    sizes = [size_of(op, at) for at in measured]
+    for at, case in [*nearby, *far]:
+        assert at not in op.workloads and op.is_legal(at) and case.layout == "contiguous"
+        assert "at a hidden size" in describe(op, at, case)
+    for at, _ in nearby:
+        assert min(sizes) / 3 <= size_of(op, at) <= 1.5 * max(sizes)
+    assert all(max(_longest(n) for n in at.dims.values()) > 1 << 14 for at, _ in far)
+    assert everywhere(op, 7, [POINT], [POINT]).bent == [*bent(op, 7), *turned, *nearby]
+
+
+def _longest(size):
+    return max(size) if isinstance(size, tuple) else size
+
+
 POINT = (AT, CASE)
-POINTS = Points([POINT], POINT, [POINT], POINT, [POINT])
+LONG = [(replace(AT, dims={"M": 3, "N": 20001}), CASE)]
+POINTS = Points([POINT], POINT, [POINT], POINT, [POINT], [POINT])
 
 
 def test_all_that_was_looked_into_is_told(tmp_path):
     asked = []
     notes = look(plain_op(), None, POINTS, bench(tmp_path, asked=asked))
-    assert asked[:4] == ["repeats", "effects", "wide", "bent"]
-    assert sorted(asked[4:]) == sorted(TOOLS)
+    assert asked[:5] == ["repeats", "effects", "wide", "bent", "bent"]
+    assert sorted(asked[5:]) == sorted(TOOLS)
     assert notes == (
         "registers, spills and matrix instructions of 1 binaries read off them again",
         f"30 runs in a fresh process at {AT} equal to the bit",
         "each of 1 kernels left out in turn: the outputs show it",
         "an input that spans more than 2^31 elements by its strides",
-        "1 classes of bent values at measured sizes",
+        "1 cases of bent values, other layouts and hidden sizes nearby at measured sizes",
+        "1 cases of hidden sizes with an axis longer than 2^14",
         "compute-sanitizer memcheck, racecheck, initcheck, synccheck on 1 small sizes",
     )
 
@@ -320,11 +345,11 @@ def test_all_that_was_looked_into_is_told(tmp_path):
 def test_what_could_not_be_looked_into_is_told_with_its_reason(tmp_path):
     gone = {tool: Log(why="compute-sanitizer is not installed here") for tool in TOOLS}
     logs = gone | {"memcheck": Log(NONE), "synccheck": Log(why="synccheck took too long")}
-    points = replace(POINTS, beyond=None, bent=[])
+    points = replace(POINTS, beyond=None, bent=[], long=[])
     told = look(plain_op(), None, points, bench(tmp_path, logs=logs.items()))[3:]
     assert "no input has an axis to spread" in told[0]
-    assert "no input can be bent" in told[1]
-    assert told[2:] == (
+    assert "no size is measured" in told[1] and "no such size is legal" in told[2]
+    assert told[3:] == (
         "compute-sanitizer memcheck on 1 small sizes",
         "compute-sanitizer is not installed here: not looked into:"
         " races on shared memory, reads of unwritten memory",
@@ -391,15 +416,16 @@ def test_a_lost_player_is_our_own_failure(tmp_path):
         look(plain_op(), None, POINTS, lost)
 
 
-def test_a_launcher_may_refuse_what_is_so_wide(tmp_path):
+def test_a_launcher_may_refuse_what_is_so_wide_or_long(tmp_path):
     def takes(op, candidate, points):
-        if points[0][1].layout == "wide":
+        if points[0][1].layout == "wide" or points == LONG:
             raise CandidateError("record", "line 3: ValueError: rows must be close")
         return op, [told_of(Take(AT, CASE, tape_of(launch())))]
 
-    points = replace(POINTS, beyond=(AT, Case(1, "wide")))
-    note = look(plain_op(), None, points, replace(bench(tmp_path), takes=takes))[3]
-    assert "refused by the launcher (line 3" in note
+    points = replace(POINTS, beyond=(AT, Case(1, "wide")), long=LONG)
+    notes = look(plain_op(), None, points, replace(bench(tmp_path), takes=takes))
+    assert "not tried, for the launcher refuses it (line 3" in notes[3]
+    assert "not tried, for the launcher refuses one (line 3" in notes[5]
 
 
 def test_a_judge_without_a_gpu_says_what_it_leaves_out(judge):

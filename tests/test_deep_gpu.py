@@ -29,10 +29,10 @@ from taped import (
 import seeds
 from evaluator.deep import job
 from evaluator.deep.looks import launched, pairs
-from evaluator.deep.points import beyond
+from evaluator.deep.points import Points, beyond
 from evaluator.deep.running import find, sanitize
 from evaluator.deep.sanitizer import TOOLS, findings
-from evaluator.deep.stage import Bench, Points, look
+from evaluator.deep.stage import Bench, look
 from evaluator.errors import CandidateError
 from evaluator.graphs import trace
 from evaluator.inputs import Case, draw, size_of

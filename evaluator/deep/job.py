@@ -42,7 +42,7 @@ def wide(raw: bytes) -> bytes:
 
 
 def bent(raw: bytes) -> bytes:
-    """Check takes of bent values at sizes that are else met with plain ones."""
+    """Check takes at sizes that are else met with plain values alone, or not at all."""
     return _looked(raw, check_bent)
 
 
@@ -93,19 +93,26 @@ def check_wide(takes: Sequence[Take], players: Players, turns: Turns, at: Progre
 
 
 def check_bent(takes: Sequence[Take], players: Players, turns: Turns, at: Progress) -> Reply:
-    """What was checked; with the note `NO_ROOM` up to where float64 no longer fits."""
+    """What was checked; with the note `NO_ROOM` where some did not fit in memory."""
     found: list[tuple[Workload, Errors]] = []
+    notes: tuple[str, ...] = ()
     for number, take in enumerate(takes):
         at(number)
         try:
             with turns.shared():
                 errors = check(take, players.of(take))
-        except ProblemError as error:
-            if not isinstance(error.__cause__, torch.OutOfMemoryError):
+        except (ProblemError, torch.OutOfMemoryError) as error:
+            if isinstance(error, ProblemError) and not _is_full(error.__cause__):
                 raise
-            return Reply(checked=tally(players.op, found), notes=(NO_ROOM,))
+            notes = (NO_ROOM,)
+            torch.cuda.empty_cache()
+            continue
         found += [(take.at, errors)] if errors is not None else []
-    return Reply(checked=tally(players.op, found))
+    return Reply(checked=tally(players.op, found), notes=notes)
+
+
+def _is_full(cause: BaseException | None) -> bool:
+    return isinstance(cause, torch.OutOfMemoryError)
 
 
 def needed_bytes(takes: Sequence[Take]) -> int:

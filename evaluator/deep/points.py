@@ -1,17 +1,57 @@
-"""Where the deep stage looks: two small points, a real one, and one beyond 32 bits."""
+"""Where the deep stage looks: at small points, at real ones and near them, and far beyond."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import cycle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
 from math import prod
 from random import Random
 
-from evaluator.inputs import Case, bendable, place, size_of, spreadable
+from evaluator.hidden import free_axes
+from evaluator.inputs import (
+    Case,
+    Layout,
+    bendable,
+    place,
+    places,
+    size_of,
+    spreadable,
+)
 from evaluator.matrix import Point, is_public
 from evaluator.values import VALUES
+from kernel_library.formula import FormulaError
 from kernel_library.recipe import Offsets
 from kernel_library.spec import ITEMSIZE, OpSpec, Workload
+
+#: Layouts in which a measured size is met, the first that differs from a contiguous one.
+_LAID: tuple[Layout, ...] = ("padded", "step2")
+#: How far a hidden size is from a measured one: odd, or by whole vectors or tiles where it must be.
+_STEPS = (1, 3, 7, 31, 8, 64)
+#: Hidden sizes near measured ones, and tries at a legal one.
+_NEARBY, _TRIES = 2, 40
+#: The longest hidden axis elsewhere, twice that, and the most elements to try it with.
+_LONG, _LONGER, _MOST = 1 << 14, 1 << 15, 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Where to look: for the sanitizer, for repeats, for effects, beyond 32 bits; at what else is
+    real (bent values, other layouts, sizes nearby), and along axes longer than elsewhere."""
+
+    small: Sequence[Point]
+    real: Point
+    matrix: Sequence[Point]
+    beyond: Point | None
+    bent: Sequence[Point] = ()
+    long: Sequence[Point] = ()
+
+
+def everywhere(op: OpSpec, secret: int, small: Sequence[Point], matrix: Sequence[Point]) -> Points:
+    """All points of an op; `small` and `matrix` depend on the candidate as well."""
+    again = [*bent(op, secret), *laid(op, secret), *near(op, secret)]
+    where, far = real(op, secret), beyond(op, secret)
+    return Points(small, where, matrix, far, again, list(long(op, secret)))
 
 
 def ragged(op: OpSpec, points: Sequence[Point]) -> list[Point]:
@@ -29,7 +69,7 @@ def ragged(op: OpSpec, points: Sequence[Point]) -> list[Point]:
 
 def real(op: OpSpec, secret: int) -> Point:
     """The measured workload of the smallest tensors; the largest of all where none is measured."""
-    measured = [at for at in op.workloads if at.role == "measure"]
+    measured = _measured(op)
     by_size = sorted(measured or op.workloads, key=lambda at: size_of(op, at))
     return by_size[0 if measured else -1], Case(Random(f"deep {secret}").getrandbits(38))
 
@@ -41,12 +81,83 @@ def bent(op: OpSpec, secret: int) -> list[Point]:
     None where no input can be bent.
     """
     random = Random(f"bent {secret}")
-    able = [at for at in op.workloads if at.role == "measure" and bendable(op, at)]
+    able = [at for at in _measured(op) if bendable(op, at)]
     random.shuffle(able)
     return [
         (at, Case(random.getrandbits(38), values=values, on=on))
         for on, (values, at) in enumerate(zip(VALUES[1:], cycle(able), strict=False))
     ]
+
+
+def laid(op: OpSpec, secret: int) -> list[Point]:
+    """Each measured workload in a layout that is not contiguous: strides may be known by heart."""
+    random, found = Random(f"laid {secret}"), list[Point]()
+    for at in _measured(op):
+        flat = Case(random.getrandbits(38))
+        cases = [replace(flat, layout=layout) for layout in _LAID]
+        felt = [case for case in cases if places(op, at, case) != places(op, at, flat)]
+        found += [(at, case) for case in felt[:1]]
+    return found
+
+
+def near(op: OpSpec, secret: int) -> list[Point]:
+    """A few hidden workloads about as large as measured ones: all others are small."""
+    random = Random(f"near {secret}")
+    bases = _measured(op)
+    random.shuffle(bases)
+    legal = (at for base in bases for at in islice(_moved(op, base, random), 1))
+    return [(at, Case(random.getrandbits(38))) for at in islice(legal, _NEARBY)]
+
+
+def long(op: OpSpec, secret: int) -> Iterator[Point]:
+    """A small workload with one free axis longer than hidden sizes are elsewhere, for each."""
+    random = Random(f"long {secret}")
+    bases = sorted(op.workloads, key=lambda at: (at.role != "check", size_of(op, at)))
+    for axis in free_axes(op):
+        sizes = [random.randrange(_LONG + 1, _LONGER, 2) for _ in range(_TRIES)]
+        made = (
+            _sized(base, {axis: n - n % step})
+            for n, step, base in zip(sizes, cycle((1, 1, 16)), cycle(bases), strict=False)
+        )
+        legal = (at for at in made if _is_legal(op, at) and size_of(op, at) <= _MOST)
+        yield from ((at, Case(random.getrandbits(38))) for at in islice(legal, 1))
+
+
+def _measured(op: OpSpec) -> list[Workload]:
+    return [at for at in op.workloads if at.role == "measure"]
+
+
+def _moved(op: OpSpec, base: Workload, random: Random) -> Iterator[Workload]:
+    """Hidden workloads with each free axis a bit longer than here, and one of half its length."""
+    axes = free_axes(op)
+    for _ in range(_TRIES if axes else 0):
+        half = random.choice(axes) if len(axes) > 1 else ""
+        at = _sized(base, {a: _near(base.dims[a], a == half, random) for a in axes})
+        if not is_public(op, at) and _is_legal(op, at):
+            yield at
+
+
+def _near(size: int | tuple[int, ...], halved: bool, random: Random) -> int | tuple[int, ...]:
+    if isinstance(size, tuple):
+        return tuple(_near_one(n, halved, random) for n in size)
+    return _near_one(size, halved, random)
+
+
+def _near_one(n: int, halved: bool, random: Random) -> int:
+    able = [step for step in _STEPS if 8 * step <= n]
+    return (n // 2 if halved and n > 1 else n) + (random.choice(able) if able else 0)
+
+
+def _sized(at: Workload, dims: Mapping[str, int | tuple[int, ...]]) -> Workload:
+    """The workload with other sizes, hidden wherever they differ."""
+    return replace(at, dims={**at.dims, **dims}, role="check")
+
+
+def _is_legal(op: OpSpec, at: Workload) -> bool:
+    try:
+        return op.is_legal(at) and size_of(op, at) > 0
+    except FormulaError:
+        return False
 
 
 def beyond(op: OpSpec, secret: int) -> Point | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from evaluator.deep.job import EFFECT, NO_ROOM
 from evaluator.deep.looks import REPEATS, launched, pairs
+from evaluator.deep.points import Points
 from evaluator.deep.running import Sanitize
 from evaluator.deep.sanitizer import TOOLS, Tool, believed, findings
 from evaluator.errors import CandidateError, LabError
@@ -30,18 +31,6 @@ FACTS, SHOWN = "evaluator.record.facts:main", "registers, spills and matrix inst
 TOOL_S, TAKE_S = 180.0, 60.0
 #: Seconds for writing, drawing and comparing some ten gigabytes.
 WIDE_S = 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class Points:
-    """Where to look: for the sanitizer, for repeats, for effects, beyond 32 bits, and at
-    measured sizes with bent values."""
-
-    small: Sequence[Point]
-    real: Point
-    matrix: Sequence[Point]
-    beyond: Point | None
-    bent: Sequence[Point] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +53,7 @@ def look(op: OpSpec, candidate: Candidate, points: Points, bench: Bench) -> tupl
             _effects(op, candidate, [*points.matrix, points.real], bench),
             _beyond(op, candidate, points.beyond, bench),
             _bent(op, candidate, points.bent, bench),
+            _long(op, candidate, points.long, bench),
             *_sanitized(op, candidate, points.small, bench),
         )
 
@@ -125,7 +115,7 @@ def _beyond(op: OpSpec, candidate: Candidate, point: Point | None, bench: Bench)
     try:
         whole, takes = bench.takes(op, candidate, [point])
     except CandidateError as error:
-        return f"{told}: refused by the launcher ({error.reason})"
+        return f"{told}: not tried, for the launcher refuses it ({error.reason})"
     reply = _ask(whole, takes, bench, "wide", WIDE_S)
     if NO_ROOM in reply.notes:
         return f"{told}: not tried, for the device has no room for it now"
@@ -133,14 +123,31 @@ def _beyond(op: OpSpec, candidate: Candidate, point: Point | None, bench: Bench)
 
 
 def _bent(op: OpSpec, candidate: Candidate, points: Sequence[Point], bench: Bench) -> str:
-    told = "bent values at measured sizes"
+    told = "bent values, other layouts and hidden sizes nearby at measured sizes"
     if not points:
-        return f"{told}: not tried, for no input can be bent or no size is measured"
+        return f"{told}: not tried, for no size is measured"
     whole, takes = bench.takes(op, candidate, points)
-    reply = _ask(whole, takes, bench, "bent", WIDE_S + CHECK_S * len(takes))
+    return _checked(whole, takes, bench, told)
+
+
+def _long(op: OpSpec, candidate: Candidate, points: Sequence[Point], bench: Bench) -> str:
+    """Hidden sizes with an axis so long that a launcher may say it cannot take it."""
+    told = "hidden sizes with an axis longer than 2^14"
+    if not points:
+        return f"{told}: not tried, for no such size is legal, or small enough"
+    try:
+        whole, takes = bench.takes(op, candidate, points)
+    except CandidateError as error:
+        return f"{told}: not tried, for the launcher refuses one ({error.reason})"
+    return _checked(whole, takes, bench, told)
+
+
+def _checked(op: OpSpec, takes: list[Take], bench: Bench, told: str) -> str:
+    """Hold takes against the float64 truth, as far as that has room."""
+    reply = _ask(op, takes, bench, "bent", WIDE_S + CHECK_S * len(takes))
     if NO_ROOM in reply.notes:
-        return f"{told}: not all tried, for float64 has no room there"
-    return f"{len(takes)} classes of {told}"
+        return f"{told}: not all tried, for not all have room in memory"
+    return f"{len(takes)} cases of {told}"
 
 
 def _sanitized(
