@@ -81,7 +81,7 @@ def _tried(op: OpSpec, at: Workload, seed: int) -> Iterator[tuple[str, str]]:
     wanted, stale = answers(graph, mine), run(graph, other)
     own = tuple(wanted.own)
     if (why := _refused(op, own, wanted)) is not None:
-        raise ProblemError(f"torch's own answer fails at {at}: it {why}", "reference")
+        raise ProblemError(f"torch's own answer fails at {at}: {why}", "reference")
     remedy = "give it outputs that depend on its inputs, in a range that its dtype resolves"
     for name, null in NULLS.items():
         answer = null(mine, own, stale)

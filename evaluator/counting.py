@@ -43,6 +43,8 @@ _ROWWISE = {
 #: Ops that may read only a part of their first argument.
 _LOOKUPS = ("aten.embedding.", "aten.index.", "aten.index_select.", "aten.gather.", "aten.select.",
             "aten.slice.", "aten.narrow.", "aten.take.")  # fmt: skip
+#: The least side of a matrix unit's tile: `tl.dot` takes no less.
+_TILE = 16
 _ATTENTION = "aten.scaled_dot_product_attention.default"
 
 
@@ -95,7 +97,10 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         packet, name = func._overloadpacket, func._overloadpacket.__name__
         if packet in flop_registry:
             flops = flop_registry[packet](*args, **(kwargs or {}), out_val=out)
-            self.tally.multiply([flops], args[1 if "addmm" in name else 0].dtype)
+            if _is_narrow(aten.bound(func, args, kwargs or {})):
+                self.tally.flops.append(flops)
+            else:
+                self.tally.multiply([flops], args[1 if "addmm" in name else 0].dtype)
         elif name in _ROWWISE:
             self.tally.flops.append(_ROWWISE[name] * args[0].numel())
         elif torch.Tag.pointwise in func.tags:
@@ -103,6 +108,15 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif torch.Tag.reduction in func.tags:
             self.tally.flops.append(args[0].numel())
         return out
+
+
+def _is_narrow(given: Mapping[str, Any]) -> bool:
+    """Whether it is a convolution by groups too narrow for a matrix unit, such as a depthwise."""
+    groups: int = given.get("groups", 1)
+    if groups == 1:
+        return False
+    ahead, behind = given["weight"].shape[:2]
+    return bool(min(ahead // groups, behind) < _TILE)
 
 
 def count(graph: Graph, inputs: Sequence[torch.Tensor]) -> Counts:

@@ -49,6 +49,14 @@ def test_grouped_queries_multiply_by_their_own_heads():
     assert cost.matmul_flops == 4 * 8 * 25 * 16
 
 
+@pytest.mark.parametrize(("groups", "product"), [(1, True), (32, False), (4, False), (2, True)])
+def test_a_convolution_by_narrow_groups_is_for_vector_units(groups, product):
+    x, w = torch.empty(2, 32, 9, 9), torch.empty(32, 32 // groups, 3, 3)
+    cost = counted(lambda x, w: F.conv2d(x, w, padding=1, groups=groups), x, w).cost
+    flops = 2 * 2 * 81 * 9 * 32 * 32 // groups
+    assert (cost.matmul_flops, cost.flops) == ((flops, 0) if product else (0, flops))
+
+
 def test_an_unused_input_is_not_read():
     assert counted(lambda x, y: x + 1, torch.empty(4), torch.empty(100)).cost.bytes == 2 * 16
 

@@ -1,6 +1,7 @@
 """A stranger's file becomes a contract, or an error that says where and what to do."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from evaluator.intake.wire import Ask
 from evaluator.isolate import Died, Done, run_here
 from kernel_library.codec import op_json
 from kernel_library.recipe import Index, Normal, Offsets, Permutation, Simplex, Uniform
-from kernel_library.spec import OpSpec, Option, Tensor, Workload
+from kernel_library.spec import OpSpec, Option, Reference, Tensor, Workload
 
 ROOT = Path(__file__).parent.parent
 HEAD = "import torch\nfrom torch import nn\n\n"
@@ -178,6 +179,61 @@ def get_inputs():
     assert op.cost(op.workloads[-1]).bytes == 3 * 47 * 4
 
 
+def test_a_written_input_that_is_handed_back_is_no_output():
+    op = problem("""
+def reference(cache, new):
+    cache.add_(new)
+    return cache, new + 1, new
+
+INPUTS = [torch.randn(64, 24), torch.randn(64, 24)]
+""")
+    assert (op.mutates, list(op.outputs)) == (("cache",), ["y0", "y1"])
+    assert op.outputs["y0"] == op.inputs["new"]
+    at = op.workloads[0]
+    args = flat(draw(op, at, Case(seed=1), "cpu"))
+    first, second, cache = run(op.reference.graphs[str(at)], args)
+    torch.testing.assert_close((first, second), (args[1] + 1, args[1]))
+    torch.testing.assert_close(cache, args[0] + args[1])
+    bare = replace(op, reference=Reference(op.reference.source))
+    assert export(bare, [at], run_here).reference.graphs[str(at)].outputs == (
+        op.reference.graphs[str(at)].outputs
+    )
+
+
+def test_the_extent_of_a_window_is_a_number_as_its_padding_is():
+    op = problem("""
+class Model(nn.Module):
+    def __init__(self, channels, *, extent):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, extent, padding=extent // 2, groups=channels)
+
+    def forward(self, x):
+        return self.conv(x)
+
+def get_inputs():
+    return [torch.randn(4, 24, 20, 20)]
+
+def get_init_inputs():
+    return {"channels": 24, "extent": 7}
+""")
+    assert op.inputs["conv_weight"].axes.endswith(" 1 7 7")
+    assert op.outputs["y"].axes == op.inputs["x"].axes
+    assert op.matmul_flops == "0"
+
+
+@pytest.mark.parametrize(("picked", "loosen"), [("codes", 2.0), ("(x > 0).to(torch.int8)", 1.0)])
+def test_only_what_is_rounded_to_8_bits_may_be_a_step_off(picked, loosen):
+    op = problem(f"""
+def reference(x):
+    scale = x.abs().amax(-1, keepdim=True) / 127
+    codes = torch.round(x / scale).to(torch.int8)
+    return {picked}, torch.round(x)
+
+INPUTS = [torch.randn(512, 1024)]
+""")
+    assert op.tolerance.loosen == loosen
+
+
 def test_gigabytes_of_example_are_never_made_and_cuda_is_not_needed():
     op = problem("""
 def get_inputs():
@@ -213,6 +269,17 @@ def test_a_unit_gives_its_contract_and_its_kernel():
     assert "def reference" not in found.candidate.source
     at = found.op.workloads[0]
     assert str(at) in export(found.op, [at], run_here).reference.graphs
+
+
+def test_a_unit_that_leaves_a_dtype_open_is_told_which():
+    source = (ROOT / "seeds/softmax.py").read_text()
+    source += """
+
+from dataclasses import replace
+
+UNIT = replace(UNIT, op=replace(OP, matmul_flops="M * N", matmul_dtype="U"))
+"""
+    assert "`matmul_dtype`: is 'U'" in refused(source, "softmax.py")
 
 
 DEFINITION = json.loads((ROOT / "examples/softmax.json").read_text())

@@ -15,6 +15,7 @@ from evaluator.errors import ProblemError
 from evaluator.intake.asking import call_at, exports, shapes
 from evaluator.intake.axes import Size, formulas, name_sizes, sizes_of
 from evaluator.intake.costing import with_cost
+from evaluator.intake.exactness import tolerance
 from evaluator.intake.sizes import STEPS, points, probe, telling
 from evaluator.intake.wire import Described, Example, Exported, Failure, Meta, Shown
 from evaluator.isolate import Isolate
@@ -150,14 +151,29 @@ def _keeps(size: Size, step: int) -> bool:
 
 
 def _unfit(free: Mapping[str, int], seen: Sequence[Seen], user: Dims) -> set[str]:
-    """The axes whose change the outputs do not follow in a way that can be written down."""
+    """The axes whose change the outputs do not follow in a way that can be written down.
+
+    An axis with which an output shrinks is a window's: at another size of it the padding, which is
+    a number in the reference, does not fit, and launchers that pad by half of it would be wrong.
+    """
     unfit: set[str] = set()
     for dims, outputs in seen[1:]:
         [moved] = [axis for axis in free if dims[axis] != user[axis]]
         same = [len(m.shape) for m in outputs] == [len(m.shape) for m in seen[0][1]]
-        if not same or not all(formulas(one) for one in _sides([seen[0], (dims, outputs)])):
+        sides = _sides([seen[0], (dims, outputs)]) if same else []
+        if not same or not all(formulas(one) for one in sides) or _shrinks(moved, sides):
             unfit.add(moved)
     return unfit
+
+
+def _shrinks(axis: str, sides: Sequence[Sequence[tuple[Dims, int]]]) -> bool:
+    """Whether a side of an output is shorter where the axis is longer."""
+    return any(
+        isinstance(before := dims[axis], int)
+        and isinstance(after := moved[axis], int)
+        and (after - before) * (other - side) < 0
+        for (dims, side), (moved, other) in sides
+    )
 
 
 def _sides(seen: Sequence[Seen]) -> list[list[tuple[Dims, int]]]:
@@ -238,6 +254,7 @@ def _finished(
         inputs={name: _fix(tensor, fixed) for name, tensor in draft.op.inputs.items()},
         outputs=outputs,
         mutates=_mutated(draft, base),
+        tolerance=tolerance(base),
         constraints=tuple(f"{axis} % {step} == 0" for axis, step in free.items() if step > 1),
     )
     measure = draft.at(draft.user, role="measure")

@@ -30,17 +30,21 @@ def _is_table(buffer):
     return buffer.dim() > 1 and not buffer.is_meta and bool((buffer == buffer.round()).all())
 
 
-def _build_model():
+def _make_model():
     arguments = get_init_inputs() if "get_init_inputs" in globals() else []
+    return Model(**arguments) if hasattr(arguments, "keys") else Model(*arguments)
+
+
+def _build_model():
     try:
         with torch.device("meta"):
-            model = Model(*arguments)
+            model = _make_model()
     except (RuntimeError, NotImplementedError):
-        return Model(*arguments)
+        return _make_model()
     plain = [value for module in model.modules() for value in vars(module).values()]
     plain += [b for b in model.buffers() if b.dim() > 1 or not b.is_floating_point() and b.dim()]
     if any(isinstance(value, torch.Tensor) for value in plain):
-        return Model(*arguments)
+        return _make_model()
     return model
 
 
@@ -127,9 +131,8 @@ def _parameters(module: ModuleType, taken: set[str]) -> Iterator[tuple[str, tupl
     light = sum(p.nbytes for p in model.parameters()) <= MOST_BYTES
     if light and any(p.is_meta for p in model.parameters()):
         torch.manual_seed(0)
-        arguments = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
         with OnCpu():
-            model = module.Model(*arguments)
+            model = module._make_model()
     buffers = {name for name, _ in model.named_buffers()}
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if name in buffers and (module._is_table(tensor) or _is_counter(tensor)):

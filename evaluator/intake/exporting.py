@@ -36,12 +36,13 @@ def _agreed(op: OpSpec, at: Workload, answer: Exported | Failure) -> Graph:
     if isinstance(answer, Failure):
         raise ProblemError(f"{answer.message} (at {at})", answer.where or "reference")
     check(answer.graph)
+    graph = _ordered(op, at, answer)
     names = op.names(at)
     wanted = [shape for tensor in op.outputs.values() for shape in tensor.shapes(names)]
     given = [output.shape for output in answer.outputs]
     if wanted != given:
         raise ProblemError(f"returns {given}, the contract says {wanted} (at {at})", "reference")
-    return _ordered(op, at, answer)
+    return graph
 
 
 def _ordered(op: OpSpec, at: Workload, answer: Exported) -> Graph:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 from evaluator.errors import ProblemError
-from evaluator.graphs import trace_writes
+from evaluator.graphs import Traced, trace_writes
 from evaluator.intake.describe import describe_model, describe_plain
 from evaluator.intake.examples import meta
 from evaluator.intake.loading import failure, loaded, on_cpu
@@ -90,18 +91,38 @@ def _guarded(
 
 
 def _show_one(function: Function, call: Call) -> Shown:
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-        returned = tree_leaves(function(*(_empty(slot) for slot in call.args), **call.options))
-    outputs = [value for value in returned if value is not None]
+    outputs = [tensor for tensor, written in _returned(function, call) if not written]
     return Shown(tuple(meta(f"output {i}", tensor) for i, tensor in enumerate(outputs)))
+
+
+def _returned(function: Function, call: Call) -> list[tuple[torch.Tensor, bool]]:
+    """What a call returns, and whether each is an argument that it wrote to, handed back."""
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        args = [_empty(slot) for slot in call.args]
+        before = [(each, each._version) for each in tree_leaves(args)]
+        returned = tree_leaves(function(*args, **call.options))
+    written = [each for each, version in before if each._version > version]
+    return [
+        (value, any(value is each for each in written)) for value in returned if value is not None
+    ]
 
 
 def _export_one(function: Function, call: Call) -> Exported:
     with FakeTensorMode():
         args = [_empty(slot) for slot in call.args]
     traced = trace_writes(function, args, call.options)
+    if traced.mutated:
+        traced = _without_written(traced, [written for _, written in _returned(function, call)])
     outputs = tuple(meta(f"output {i}", tensor) for i, tensor in enumerate(traced.returned))
     return Exported(traced.graph, outputs, traced.mutated)
+
+
+def _without_written(traced: Traced, written: Sequence[bool]) -> Traced:
+    """The trace without outputs that are written arguments: their new values are in it as such."""
+    kept = [i for i, is_written in enumerate(written) if not is_written]
+    names, after = traced.graph.outputs, traced.graph.outputs[len(traced.returned) :]
+    graph = replace(traced.graph, outputs=(*(names[i] for i in kept), *after))
+    return replace(traced, graph=graph, returned=tuple(traced.returned[i] for i in kept))
 
 
 def _empty(slot: Slot) -> torch.Tensor | list[torch.Tensor]:

@@ -20,7 +20,7 @@ from evaluator.intake.flashinfer import read_definition
 from evaluator.intake.wire import Ask, Described, ReadUnit
 from evaluator.isolate import Isolate
 from kernel_library.candidate import Candidate
-from kernel_library.spec import OpSpec
+from kernel_library.spec import DTYPES, OpSpec
 
 MOST_SOURCE = 256 << 10
 Form = Literal["model", "plain", "unit"]
@@ -50,10 +50,22 @@ def read(path_name: str, source: str, isolate: Isolate, *, extra: str | None = N
     reply = ask(isolate, Ask(form, path_name, source))
     match reply:
         case ReadUnit(op=op, candidate=candidate) if form == "unit":
+            _check_dtypes(op)
             return Problem(op, candidate)
         case Described() if form != "unit":
             return Problem(contract(op_name(path_name), reply, isolate))
     raise ProblemError("its answer is not what a problem can be", path_name)
+
+
+def _check_dtypes(op: OpSpec) -> None:
+    """Raise `ProblemError` for a dtype that some workload leaves open."""
+    named = {f"tensor {name!r}": t.dtype for name, t in (*op.inputs.items(), *op.outputs.items())}
+    if op.matmul_flops != "0":
+        named["`matmul_dtype`"] = op.matmul_dtype
+    for at in op.workloads:
+        for where, dtype in named.items():
+            if dtype not in DTYPES and dtype not in at.dtypes:
+                raise ProblemError(f"is {dtype!r}, a dtype that workload {at} leaves open", where)
 
 
 def form_of(source: str) -> Form:

@@ -1,6 +1,6 @@
 """Reduces by a kernel's own combine as threads do: by halves, and whole blocks at a time.
 
-Triton's interpreter folds one element after another, as no GPU does: over 64 elements Welford's
+Triton's interpreter folds one element after another, as no GPU does: at 127 elements Welford's
 error was up to twice what an output may have. Seen in 3.6.0 and 3.8.0.
 """
 
