@@ -75,6 +75,7 @@ RULES = (
     "gives other bits when it is called again with the same inputs",
     "writes outside of input",
     "writes to input",
+    "writes between the elements of input",
     "returns",
 )
 
