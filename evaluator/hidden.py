@@ -23,7 +23,7 @@ class Budget:
     """How much a way of running can bear: elements of the largest tensor, the longest axis.
 
     `hidden` counts workloads for each dtype and option setting, `seeds` the plain cases of each
-    public workload; with `each_input`, every input that can be bent is, else one by turns.
+    public workload; with `each_input`, every input that can be bent is, else two by turns.
     """
 
     elements: int

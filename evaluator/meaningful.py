@@ -42,16 +42,22 @@ def said(
     """An answer and the truth, without the rows of which nothing is said.
 
     Where infinities go in, NaN may come out, and the order of a formula decides where: a row whose
-    truth has a NaN is zero in all three, and the others, with their infinities, count.
+    truth has a NaN is zero in all three. The other rows count, with their infinities; but not with
+    those that come of plus infinity, which a sum of exponentials gives, or NaN.
     """
     got = tuple(got)
     if case.values not in INFINITE:
         return got, wanted
-    unsaid = [t.isnan() if t.is_floating_point() else None for t in wanted.truth]
-    rows = [n if n is None or n.dim() < 2 else n.any(-1, keepdim=True) for n in unsaid]
+    rows = [_unsaid(t, case) if t.is_floating_point() else None for t in wanted.truth]
     truth, own = (_cleared(some, rows) for some in (wanted.truth, wanted.own))
     same = [g.shape for g in got] == [t.shape for t in truth]
     return _cleared(got, rows) if same else got, replace(wanted, truth=truth, own=own)
+
+
+def _unsaid(truth: torch.Tensor, case: Case) -> torch.Tensor:
+    nan = truth.isnan()
+    rows = nan.any(-1, keepdim=True) if nan.dim() > 1 else nan
+    return rows | truth.isinf() if case.values == "overflowed" else rows
 
 
 def _cleared(

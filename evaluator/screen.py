@@ -8,7 +8,7 @@ by telling an author early what a later stage would reject in worse words.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 
 from evaluator.errors import CandidateError
 from kernel_library.candidate import Candidate
@@ -25,7 +25,9 @@ FORBIDDEN = frozenset(
     | {"setattr", "delattr"}
 )
 #: Dunder names that ordinary launchers read.
-PLAIN_DUNDERS = frozenset({"__name__", "__doc__", "__init__", "__post_init__", "__all__"})
+PLAIN_DUNDERS = frozenset(
+    {"__name__", "__doc__", "__init__", "__post_init__", "__all__", "__version__"}
+)
 #: torch attributes that do an op's work: allowed only by the op's `allows`, by their last name.
 LIBRARY = frozenset(
     {"matmul", "mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "einsum", "conv1d", "conv2d"}
@@ -53,6 +55,8 @@ def parse(candidate: Candidate) -> ast.Module:
 def screen(op: OpSpec, candidate: Candidate) -> None:
     """Refuse what cannot pass later. Raises `CandidateError` (stage "parse" or "screen")."""
     tree = parse(candidate)
+    # what runs where the file is the program is not run here
+    tree.body = [node for node in tree.body if not _is_main(node)]
     findings = [*_shape(tree, op, candidate), *_lines(tree, op)]
     if findings:
         raise CandidateError("screen", "; ".join(dict.fromkeys(findings[:5])))
@@ -66,11 +70,11 @@ def _shape(tree: ast.Module, op: OpSpec, candidate: Candidate) -> Iterator[str]:
         yield f"there is no function {candidate.entry!r} at the top level: define it"
     else:
         yield from _arguments(entry, op, candidate)
-    kernels = [f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and _is_kernel(f)]
-    if not kernels:
+    kernels = _kernels(tree)
+    if not kernels and not any(isinstance(n, ast.Call) and _is_jit(n.func) for n in ast.walk(tree)):
         yield "there is no @triton.jit function: write the kernel in Triton"
-    if op.mutates:
-        yield from _trials(kernels)
+    if entry is not None and op.mutates:
+        yield from _trials(kernels, entry, op)
 
 
 def _arguments(entry: ast.FunctionDef, op: OpSpec, candidate: Candidate) -> Iterator[str]:
@@ -97,8 +101,12 @@ def _arguments(entry: ast.FunctionDef, op: OpSpec, candidate: Candidate) -> Iter
         yield f"{call} and {', '.join(f'{n}=' for n in extra)}: add keyword parameters"
 
 
-def _trials(kernels: list[ast.FunctionDef]) -> Iterator[str]:
+def _trials(kernels: list[ast.FunctionDef], entry: ast.FunctionDef, op: OpSpec) -> Iterator[str]:
     """Autotuners that would try an in-place kernel on their user's data, once for each setting."""
+    takes = [a.arg for a in (*entry.args.posonlyargs, *entry.args.args)]
+    written = {
+        takes[n] for n, name in enumerate(op.inputs) if name in op.mutates and n < len(takes)
+    }
     tuners = [
         (f, d)
         for f in kernels
@@ -106,23 +114,68 @@ def _trials(kernels: list[ast.FunctionDef]) -> Iterator[str]:
         if isinstance(d, ast.Call) and _dotted(d.func).endswith("autotune")
     ]
     for function, tuner in tuners:
+        given = _given(entry, function.name)
+        # launched from elsewhere, by what names nobody knows
+        if given is not None and not given & written:
+            continue
         if not {k.arg for k in tuner.keywords} & {"restore_value", "reset_to_zero"}:
             said = f"line {tuner.lineno}: tuning {function.name} writes in place at each trial"
             yield f"{said}: give restore_value or reset_to_zero"
 
 
-def _is_kernel(function: ast.FunctionDef) -> bool:
-    names = [d.func if isinstance(d, ast.Call) else d for d in function.decorator_list]
-    return any(_dotted(name) in _JIT for name in names)
+def _given(entry: ast.FunctionDef, kernel: str) -> set[str] | None:
+    """The names in the arguments of a kernel's launches by the entry; None where it has none."""
+    launches = [
+        node
+        for node in ast.walk(entry)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Subscript)
+        and _dotted(node.func.value) == kernel
+    ]
+    given = [v for n in launches for v in (*n.args, *(k.value for k in n.keywords))]
+    names = {n.id for value in given for n in ast.walk(value) if isinstance(n, ast.Name)}
+    return names if launches else None
+
+
+def _kernels(tree: ast.Module) -> list[ast.FunctionDef]:
+    """The functions that Triton compiles."""
+    functions = [f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)]
+    return [f for f in functions if any(map(_is_jit, f.decorator_list))]
+
+
+def _is_jit(decorator: ast.expr) -> bool:
+    return _dotted(decorator.func if isinstance(decorator, ast.Call) else decorator) in _JIT
+
+
+def _is_main(node: ast.stmt) -> bool:
+    """`if __name__ == "__main__":`"""
+    match node:
+        case ast.If(test=ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()]), orelse=[]):
+            return True
+    return False
 
 
 def _lines(tree: ast.Module, op: OpSpec) -> Iterator[str]:
     """What single lines do that a candidate has no need of."""
+    inside = {id(node) for kernel in _kernels(tree) for node in ast.walk(kernel)}
+    own = {name for node in tree.body for name in _bound(node)}
     for node in ast.walk(tree):
-        for rule in RULES:
-            said = rule(node, op)
-            if said:
-                yield f"line {getattr(node, 'lineno', 1)}: {said}"
+        said = [rule(node, op) for rule in RULES]
+        if id(node) not in inside:
+            said.append(_library(node, op, own))
+        yield from (f"line {getattr(node, 'lineno', 1)}: {told}" for told in said if told)
+
+
+def _bound(node: ast.stmt) -> Iterator[str]:
+    """The names that a statement at the top level gives to what is the candidate's own."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.Assign(targets=targets):
+            yield from (target.id for target in targets if isinstance(target, ast.Name))
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            spelled = ((n.asname or n.name).split(".")[0] for n in names)
+            yield from (name for name in spelled if name not in ("torch", "F"))
 
 
 def _imports(node: ast.AST, op: OpSpec) -> str | None:
@@ -168,8 +221,11 @@ def _patches(node: ast.AST, op: OpSpec) -> str | None:
     return None
 
 
-def _library(node: ast.AST, op: OpSpec) -> str | None:
-    """Calls that do the op's work in a library, unless the op allows them."""
+def _library(node: ast.AST, op: OpSpec, own: Set[str]) -> str | None:
+    """Calls that do the op's work in a library, unless the op allows them.
+
+    By name alone, so that what belongs to the candidate's `own` objects is not meant.
+    """
     match node:
         case ast.Call(func=ast.Attribute(attr=name) as function):
             path = _dotted(function)
@@ -177,9 +233,9 @@ def _library(node: ast.AST, op: OpSpec) -> str | None:
             name, path = "matmul", "@"
         case _:
             return None
-    inside = path.startswith(("tl.", "triton.", "math."))
     whole = path.startswith(("torch.ops.", "torch.nn.functional.", "F."))
-    if inside or _allowed(name, op) or not (whole or name in LIBRARY):
+    mine = path.split(".")[0] in own | {"math"}
+    if mine or _allowed(name, op) or not (whole or name in LIBRARY):
         return None
     return f"{path} does the work in a library, which this op does not allow: use a kernel"
 
@@ -207,4 +263,4 @@ def _dotted(node: ast.expr) -> str:
     return ".".join(reversed(parts))
 
 
-RULES: tuple[Rule, ...] = (_imports, _builtins, _dunders, _patches, _library)
+RULES: tuple[Rule, ...] = (_imports, _builtins, _dunders, _patches)

@@ -167,6 +167,9 @@ def test_where_infinities_go_in_a_row_of_nan_says_nothing_and_the_others_count()
         assert is_passed_by(left, rest) == is_right
         assert not is_passed_by(*said([got], wanted, Case(0, values="large")))
     assert not is_passed_by(*said([got[0]], wanted, masked))
+    for row, is_right in (([7.0, 2.0], True), ([nan, 2.0], True), ([-inf, 3.0], False)):
+        got = torch.tensor([[5.0, nan], row]).half()
+        assert is_passed_by(*said([got], wanted, Case(0, values="overflowed"))) == is_right
 
 
 def product(seed: int):

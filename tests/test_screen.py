@@ -113,13 +113,49 @@ def test_no_text_raises_anything_else(text, at, cut):
         ("torch.ops.aten.mm(x, x)", "torch.ops.aten.mm does the work"),
         ("torch.nn.functional.silu(x)", "torch.nn.functional.silu does the work"),
         ("x = x @ x", "@ does the work in a library"),
-        ("x = x.matmul(x)", "x.matmul does the work in a library"),
+        ("y = w.matmul(x)", "w.matmul does the work in a library"),
     ],
 )
 def test_a_line_that_no_kernel_needs_is_named(line, reason):
     found = said(f"{RIGHT}{line}\n")
     assert found.startswith(f"screen: line {LAST + 1}: ")
     assert reason in found
+
+
+OWN = """
+from triton import language
+from triton.language import sum as total
+
+
+class Softmax:
+    def softmax(self, x):
+        return x
+
+
+_KERNELS = Softmax()
+
+
+@triton.jit
+def _product(a, b):
+    return language.dot(a, b) + a.softmax()
+
+
+def again(x):
+    return _KERNELS.softmax(x), triton.__version__
+
+
+_made = triton.jit(_product)
+if __name__ == "__main__":
+    print(torch.softmax(torch.ones(3, 5) @ torch.ones(5, 3), -1))
+"""
+
+
+def test_what_is_the_candidates_own_is_no_library():
+    assert said(RIGHT + OWN) == ""
+    assert "torch.mm does the work" in said(RIGHT + OWN.replace("_KERNELS.softmax", "torch.mm"))
+    made = RIGHT.replace("@triton.autotune", "# ").replace("@triton.jit\n", "")
+    assert "there is no @triton.jit" in said(made)
+    assert said(f"{made}_kernel = triton.jit(_kernel)\n") == ""
 
 
 def test_an_op_may_allow_a_library_call():
