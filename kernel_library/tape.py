@@ -19,6 +19,8 @@ from kernel_library.verdict import KernelFacts
 FREE_CALLS = frozenset({
     "fill_", "zero_", "copy_", "clone", "_to_copy", "zeros", "zeros_like", "new_zeros", "ones",
     "ones_like", "new_ones", "full", "full_like", "new_full", "_foreach_zero_", "_foreach_copy_",
+    # what `x[1:] = 0` fills from
+    "scalar_tensor",
 })  # fmt: skip
 
 

@@ -34,6 +34,12 @@ def taped(zygote, source: str, case: Case = CASE):
     return record(OP, candidate(source), [(AT, case)], zygote)[0]
 
 
+def test_device_descriptors_want_an_allocator(zygote):
+    told = "needs memory of its own: call triton.set_allocator first"
+    with pytest.raises(CandidateError, match=told):
+        taped(zygote, launchers.DEVICE_DESCRIPTOR.replace("triton.set_allocator", "print"))
+
+
 def test_a_launch_names_buffers_and_offsets_instead_of_addresses(zygote):
     tape = taped(zygote, launchers.PLAIN).tape
     (launch,) = tape.launches
@@ -139,6 +145,24 @@ def test_infinity_survives_the_trip(zygote):
     assert low == Scalar("fp32", float("-inf"))
 
 
+#: The plain launcher as an op of a library of its own: torch runs what it says of shapes alone.
+OWN_OP = """
+_plain = entry
+
+
+@torch.library.custom_op("mine::twice", mutates_args=())
+def _twice(x: torch.Tensor) -> torch.Tensor:
+    return _plain(x)
+
+
+_twice.register_fake(torch.empty_like)
+
+
+def entry(x):
+    return _twice(x)
+"""
+
+
 @pytest.mark.parametrize(
     ("source", "stage", "told"),
     [
@@ -155,7 +179,10 @@ def test_infinity_survives_the_trip(zygote):
         (launchers.PLAIN.replace("return y", "return torch.empty_like(x)"), "record", "y is writ"),
         (launchers.body("x = torch.empty_like(x).clone()"), "record", "that nothing wrote"),
         (launchers.body("torch.cuda.Stream()"), "record", "current stream only"),
-        (launchers.body("return 2 * x"), "record", "no Triton kernel was launched"),
+        (launchers.body("return torch.zeros_like(x)"), "record", "no Triton kernel was launched"),
+        (launchers.body("return 2 * x"), "record", "aten.mul.Tensor, which this problem bars"),
+        (launchers.PLAIN + "\nW = torch.ones(4, device='cuda')\n", "record", "made at import outl"),
+        (launchers.PLAIN + OWN_OP, "record", "mine.twice.default, which this problem bars: call"),
         (launchers.body("x = torch.softmax(x, -1)"), "record", "which this problem bars"),
         (launchers.body("raise ValueError('as asked')"), "record", "line 13: ValueError: as asked"),
         (launchers.PLAIN.replace("return y", "return y.t()"), "record", "not float32 [33, 64]"),

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from cli.main import app
 from evaluator.errors import CandidateError, LabError
-from evaluator.labs import DEFAULT_ARCH, Tapes
 from evaluator.hidden import REPLAYED
+from evaluator.labs import DEFAULT_ARCH, Tapes
 from evaluator.matrix import matrix, smoke
 from evaluator.record import record
 from evaluator.redteam import all_well, run, tally, trials

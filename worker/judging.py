@@ -16,10 +16,10 @@ from evaluator.admission import admit
 from evaluator.calibrate import driver_version
 from evaluator.errors import LabError
 from evaluator.evaluate import Lab, evaluate
+from evaluator.hidden import REPLAYED
 from evaluator.intake import export
 from evaluator.isolate import Died
 from evaluator.labs import Rooms, interpreted_lab, open_rooms, replayed_lab
-from evaluator.hidden import REPLAYED
 from evaluator.play.baselines import ALL
 from evaluator.play.wire import Pace
 from kernel_library.candidate import Candidate

@@ -16,6 +16,7 @@ import torch
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.compiler import compiler as triton_compiler
+from triton.runtime._allocation import NullAllocator, _allocator
 
 from evaluator.record.facts import tells_launches_apart, usage
 from evaluator.record.tensors import CUDA, MEMORY, TapeError
@@ -121,6 +122,8 @@ class _Launcher:
     ) -> None:  # fmt: skip
         digest, name = function
         m = self.metadata
+        if m.global_scratch_size and isinstance(_allocator.get(), NullAllocator):
+            raise TapeError(f"{name} needs memory of its own: call triton.set_allocator first")
         described = list(getattr(m, "tensordesc_meta", None) or ())
         arguments = [
             a for t, v in zip(self.types, args, strict=True) for a in _flat(t, v, described)
@@ -194,7 +197,8 @@ def answer_torch_cuda(arch: int) -> None:
     major, minor = divmod(arch, 10)
     properties = SimpleNamespace(
         name=name, major=major, minor=minor, multi_processor_count=sms, warp_size=32,
-        shared_memory_per_block_optin=shared, L2_cache_size=l2, total_memory=80 << 30,
+        shared_memory_per_block_optin=shared, shared_memory_per_multiprocessor=shared + 1024,
+        shared_memory_per_block=48 << 10, L2_cache_size=l2, total_memory=80 << 30,
         max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536,
     )  # fmt: skip
     answers: dict[str, Any] = {

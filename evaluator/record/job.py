@@ -27,7 +27,7 @@ from evaluator.record.driver import (
 )
 from evaluator.record.facts import kernel_facts
 from evaluator.record.request import Answer, Asked, Failed, dump_answer, load_asked
-from evaluator.record.tensors import MEMORY, Calls, Devices, TapeError, wrap
+from evaluator.record.tensors import MEMORY, AtImport, Calls, Devices, TapeError, wrap
 from evaluator.unsaid import name_of
 from kernel_library import tape as written
 
@@ -45,7 +45,8 @@ def main(request: bytes) -> bytes:
     configs = choose(autotuner, asked.pick)
     answer_torch_cuda(asked.arch)
     try:
-        entry = getattr(load(asked.source), asked.entry)
+        with AtImport():
+            entry = getattr(load(asked.source), asked.entry)
         tapes = [_record(entry, point, tape, asked) for point in asked.points]
     except BaseException as error:
         return dump_answer(Answer((), {}, max(configs, default=0), _failed(error)))

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from evaluator.errors import CandidateError, LabError
 from evaluator.inputs import Case, places
 from evaluator.isolate import BREAKS, CONTROL, Died, Isolate, works
+from evaluator.matrix import describe
 from evaluator.record.flow import adrift
 from evaluator.record.image import fault
 from evaluator.record.outputs import misplaced
@@ -29,6 +30,8 @@ MOST_SETTINGS = 64
 SECONDS, SECONDS_A_POINT = 60.0, 5.0
 #: Characters of a reason: what a recorder sends may be forged, and go on for megabytes.
 LONGEST = 2000
+#: What is told of a failure where it is not told at which point.
+HIDDEN = "at a hidden size or memory layout"
 
 Request = tuple[Workload, Case]
 
@@ -49,7 +52,8 @@ def record(
     if answer.failed:
         if public:
             record(op, candidate, public, isolate, arch)
-        raise _unsaid(answer.failed)
+        classes = {describe(op, at, case) for at, case in requests}
+        raise _unsaid(answer.failed, classes.pop() if len(classes) == 1 else HIDDEN)
     if len(answer.tapes) != 2 * len(requests):
         raise CandidateError("record", "the recorder's answer was tampered with")
     binaries = _binaries(answer)
@@ -133,9 +137,9 @@ def _theirs(failed: Failed) -> CandidateError:
     return CandidateError(stage, f"{where}{failed.error}: {failed.message}"[:LONGEST])
 
 
-def _unsaid(failed: Failed) -> CandidateError:
+def _unsaid(failed: Failed, where: str) -> CandidateError:
     """The same where a size is hidden: no more than its kind."""
-    return _theirs(replace(failed, error=kind(failed.error), message="at a hidden size", line=0))
+    return _theirs(replace(failed, error=kind(failed.error), message=where, line=0))
 
 
 def _binaries(answer: Answer) -> dict[str, bytes]:
@@ -156,15 +160,17 @@ def _binaries(answer: Answer) -> dict[str, bytes]:
 def _check(op: OpSpec, at: Workload, case: Case, tape: Tape) -> None:
     """The tape keeps the contract: it launches, returns what it must, calls only what it may."""
     public = at if at in op.workloads else None
-    if not any(min(launch.grid) > 0 for launch in tape.launches) and not _is_empty(op, at):
-        told = ", for a side of each grid is 0" if tape.launches else ""
-        raise CandidateError("record", f"no Triton kernel was launched{told}", public)
     for step in tape.steps:
         if isinstance(step, Call) and not _may_call(step.op, op.allows):
+            own = not step.op.startswith("aten.")
             remedy = "launch a kernel for it, or have the problem allow it"
+            remedy = "call the function that it wraps" if own else remedy
             called = step.op if public else "an op"
             told = f"calls {called}, which this problem bars: {remedy}"
             raise CandidateError("record", told[:LONGEST], public)
+    if not any(min(launch.grid) > 0 for launch in tape.launches) and not _is_empty(op, at):
+        told = ", for a side of each grid is 0" if tape.launches else ""
+        raise CandidateError("record", f"no Triton kernel was launched{told}", public)
     wanted = _wanted(op, at)
     if len(tape.outputs) != len(wanted):
         count = str(len(tape.outputs)) if public else "another number of"

@@ -23,6 +23,7 @@ CUDA = torch.device("cuda", 0)
 #: that a launcher would pass for another reason.
 FIRST_ADDRESS, GAP, ALIGNMENT = 0x5A7E_39C4_1000, 1 << 20, 4096
 COPIES_UP = "copies host data to the device, in time that no tape shows"
+OUTLIVES = "outlives its call: make workspaces in each call, and keep none"
 INSTEAD = "compute it in the kernel, or pass its numbers and tensors as arguments"
 
 
@@ -68,7 +69,7 @@ class Memory:
                 if offset <= self.buffers[number].bytes:
                     return number, offset
                 break
-        raise TapeError("a launch was given an address that no tensor of this call has")
+        raise TapeError(f"a launch was given memory that no tensor of this call has: it {OUTLIVES}")
 
     def holds(self, number: int) -> bool:
         """Whether a number is an address of some tensor."""
@@ -150,6 +151,21 @@ class Devices(TorchFunctionMode):
         if func in _UPLOADS and _goes_up(func, args, kwargs):
             raise TapeError(f"{_UPLOADS[func]} {COPIES_UP}: {INSTEAD}")
         return wrap(func(*to_meta(args), **to_meta(kwargs)))
+
+
+class AtImport(TorchFunctionMode):
+    """While the module is loaded, no device memory is made."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - torch's own signature
+        if "cuda" in str((kwargs or {}).get("device")):
+            raise TapeError(f"device memory made at import {OUTLIVES}")
+        return func(*args, **(kwargs or {}))
 
 
 def _goes_up(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:  # noqa: ANN401
