@@ -23,7 +23,8 @@ class Budget:
     """How much a way of running can bear: elements of the largest tensor, the longest axis.
 
     `hidden` counts workloads for each dtype and option setting, `seeds` the plain cases of each
-    public workload; with `each_input`, every input that can be bent is, else two by turns.
+    public workload; with `each_input`, every input is bent that can be, else the first and one by
+    turns.
     """
 
     elements: int
@@ -186,8 +187,8 @@ def _chosen(option: Option, now: Value, random: Random) -> Value:
         return random.choice(option.choices)
     if not isinstance(now, float) or random.random() < 0.5:
         return now
-    # an epsilon or a rate grows, a share of 1 stays one
-    return now * 64 if abs(now) < 0.1 else now / 2
+    # an epsilon or a rate grows; what is nearly 1, as a decay is, goes as far again from there
+    return now * 64 if abs(now) < 0.1 else 2 * now - 1 if 0.75 < now < 1 else now / 2
 
 
 def _kinds(axis: str, base: Workload, aim: Mapping[str, Kinds], edges: Sequence[int]) -> Kinds:

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import torch
 
 from evaluator.values import ALIKE, Names, Values, bend, draw_values
-from kernel_library.recipe import Normal, Offsets, Scales, Uniform
+from kernel_library.recipe import Normal, Offsets, Recipe, Scales, Uniform
 from kernel_library.spec import OpSpec, Shape, Tensor, Workload
 
 Layout = Literal[
@@ -186,9 +186,17 @@ def _draw_each(
             1 if s == 0 and n > 1 else n for n, s in zip(spot.shape, spot.stride, strict=True)
         )
         values = draw_values(tensor.recipe, kept, _names(tensor, op.names(at), i), dtype, random)
+        if _layout(op, name, case) == "still":
+            # what the gradient of a sum is; any other number has a mean that is not quite itself
+            values = torch.ones_like(values) if _takes_one(tensor.recipe) else values
         if bent:
             values = bend(values, case.values, dtype, random)
         yield _lay(values.to(dtype), spot)
+
+
+def _takes_one(recipe: Recipe) -> bool:
+    within = isinstance(recipe, Uniform) and recipe.low <= 1 <= recipe.high
+    return within or isinstance(recipe, Normal)
 
 
 def _mixed(*numbers: int) -> int:

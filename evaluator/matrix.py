@@ -157,7 +157,7 @@ def _bent(
             turn += 1
     for values in VALUES[1:]:
         able = len(bendable(op, order[0], values))
-        each = _turns(able, turn) if budget.each_input else _turns(able, turn)[:2]
+        each = range(able) if budget.each_input else sorted({0, turn % max(1, able)})[:able]
         for on in [*each, *([ALL] if values in ALIKE and able > 1 else [])]:
             case = Case(_seed(random), values=values, poison=turn % 2, on=on)
             yield from ((at, case) for at in [order[turn % len(order)], *largest])

@@ -41,23 +41,24 @@ def said(
 ) -> tuple[tuple[torch.Tensor, ...], Answers]:
     """An answer and the truth, without the rows of which nothing is said.
 
-    Where infinities go in, NaN may come out, and the order of a formula decides where: a row whose
-    truth has a NaN is zero in all three. The other rows count, with their infinities; but not with
-    those that come of plus infinity, which a sum of exponentials gives, or NaN.
+    Where infinities go in, NaN may come out, and the order of a formula decides where: then rows
+    whose truth has a NaN are zero in all three, and infinities elsewhere. So are those that come of
+    plus infinity, for a sum of exponentials may give NaN there.
     """
     got = tuple(got)
-    if case.values not in INFINITE:
+    floats = [t.is_floating_point() for t in wanted.truth]
+    all_said = not any(f and t.isnan().any() for f, t in zip(floats, wanted.truth, strict=True))
+    if case.values not in INFINITE or (all_said and case.values != "overflowed"):
         return got, wanted
-    rows = [_unsaid(t, case) if t.is_floating_point() else None for t in wanted.truth]
+    rows = [_unsaid(t) if f else None for f, t in zip(floats, wanted.truth, strict=True)]
     truth, own = (_cleared(some, rows) for some in (wanted.truth, wanted.own))
     same = [g.shape for g in got] == [t.shape for t in truth]
     return _cleared(got, rows) if same else got, replace(wanted, truth=truth, own=own)
 
 
-def _unsaid(truth: torch.Tensor, case: Case) -> torch.Tensor:
+def _unsaid(truth: torch.Tensor) -> torch.Tensor:
     nan = truth.isnan()
-    rows = nan.any(-1, keepdim=True) if nan.dim() > 1 else nan
-    return rows | truth.isinf() if case.values == "overflowed" else rows
+    return truth.isinf() | (nan.any(-1, keepdim=True) if nan.dim() > 1 else nan)
 
 
 def _cleared(

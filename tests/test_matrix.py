@@ -103,14 +103,15 @@ def bent(points):
     return {(c.values, c.on) for _, c in points if c.values != "recipe"}
 
 
-def test_a_replay_bends_every_input_and_the_interpreter_two_by_turns():
+def test_a_replay_bends_every_input_and_the_interpreter_the_first_and_one_by_turns():
     each = {(values, on) for values in VALUES[1:] for on in (0, 1)}
     alike = {("zeros", ALL), ("tiny", ALL)}
     assert bent(matrix(GEMM, "", 1, REPLAYED)) == each | alike
     three = replace(GEMM, inputs={**GEMM.inputs, "bias": Tensor("N")})
     some = bent(matrix(three, "", 1, INTERPRETED)) - alike
     assert {on for _, on in some} == {0, 1, 2}
-    assert all(len({on for v, on in some if v == values}) == 2 for values in VALUES[1:])
+    assert all((values, 0) in some for values in VALUES[1:])
+    assert len(some) < 2 * len(VALUES[1:])
 
 
 def test_each_value_class_meets_the_largest_public_size():
@@ -172,11 +173,11 @@ def test_a_float_without_choices_moves_and_is_told_as_another_option():
     hidden = [at for at, _ in matrix(op, "", 3, REPLAYED) if not is_public(op, at)]
     values = [op.option_values(at) for at in hidden]
     assert {v["eps"] for v in values} == {1e-6, 64e-6}
-    assert {v["beta"] for v in values} == {0.9, 0.45}
+    assert {v["beta"] for v in values} == {0.9, 0.8}
     assert {v["k"] for v in values} == {3}
     moved = next(at for at in hidden if op.option_values(at)["eps"] > 1e-6)
     assert "with other options" in describe(op, moved, smoke(op)[1])
-    narrow = replace(op, constraints=("beta > 0.5",))
+    narrow = replace(op, constraints=("beta > 0.85",))
     betas = {narrow.option_values(at)["beta"] for at, _ in matrix(narrow, "", 3, REPLAYED)}
     assert betas == {0.9}
 

@@ -159,17 +159,23 @@ def test_only_a_hidden_case_that_torch_itself_fails_holds_nobody():
 
 def test_where_infinities_go_in_a_row_of_nan_says_nothing_and_the_others_count():
     inf, nan = float("inf"), float("nan")
-    truth = torch.tensor([[nan, 1.0], [-inf, 2.0]], dtype=torch.float64)
-    wanted, masked = Answers([truth], [truth.half()]), Case(0, values="masked")
-    for row, is_right in (([-inf, 2.0], True), ([0.0, 2.0], False), ([-inf, nan], False)):
-        got = torch.tensor([[5.0, nan], row]).half()
-        left, rest = said([got], wanted, masked)
-        assert is_passed_by(left, rest) == is_right
-        assert not is_passed_by(*said([got], wanted, Case(0, values="large")))
-    assert not is_passed_by(*said([got[0]], wanted, masked))
-    for row, is_right in (([7.0, 2.0], True), ([nan, 2.0], True), ([-inf, 3.0], False)):
-        got = torch.tensor([[5.0, nan], row]).half()
-        assert is_passed_by(*said([got], wanted, Case(0, values="overflowed"))) == is_right
+
+    def is_right(truth, got, values):
+        wanted = torch.tensor(truth, dtype=torch.float64)
+        wanted = Answers([wanted], [wanted.half()])
+        return is_passed_by(*said([torch.tensor(got).half()], wanted, Case(0, values=values)))
+
+    some = [[nan, 1.0], [3.0, 2.0], [-inf, 4.0]]
+    assert is_right(some, [[5.0, nan], [3.0, 2.0], [nan, 4.0]], "masked")
+    assert not is_right(some, [[5.0, nan], [3.0, nan], [-inf, 4.0]], "masked")
+    assert not is_right(some, [[5.0, nan], [3.0, 2.0], [-inf, 5.0]], "masked")
+    assert not is_right(some, [[5.0, nan], [3.0, 2.0], [-inf, 4.0]], "large")
+    assert not is_right(some, [5.0, nan], "masked")
+    # where there is no NaN at all, infinities stand just where they should
+    assert is_right([[-inf, 1.0]], [[-inf, 1.0]], "masked")
+    assert not is_right([[-inf, 1.0]], [[nan, 1.0]], "masked")
+    assert is_right([[inf, 1.0]], [[nan, 1.0]], "overflowed")
+    assert not is_right([[inf, 1.0]], [[nan, 2.0]], "overflowed")
 
 
 def product(seed: int):

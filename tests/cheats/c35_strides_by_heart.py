@@ -3,7 +3,7 @@
 row          35
 op           softmax
 interpreted  unseen
-replayed     deep
+replayed     deep, correct
 """
 
 import torch

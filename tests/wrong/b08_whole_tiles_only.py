@@ -3,7 +3,7 @@
 row          8
 op           scale
 interpreted  smoke
-replayed     smoke
+replayed     smoke, record
 """
 
 import torch

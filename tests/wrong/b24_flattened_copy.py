@@ -3,7 +3,7 @@
 row          24
 op           scale
 interpreted  correct
-replayed     correct
+replayed     correct, record
 """
 
 import torch
