@@ -43,9 +43,10 @@ LEAST_SCALE = 1e-6
 #: of them. The RMS of all errors tells: cutting off has twice that of rounding to nearest. Beside
 #: torch's own in float32, on normal, tied, heavy-tailed, offset and mostly zero rows of 64 to 1e6
 #: elements, multiplying by the inverse, an approximate quotient and other ties have 1.00 times its
-#: RMS; a bfloat16 scale or quotient has up to 1.15 in 8-bit floats, 1.44 in int8 (more only on
-#: rows that are all but constant). Where torch itself is in bfloat16, so is the yardstick. Shares
-#: of codes would not do: 36 % differ in tied rows that are right, 28 % in some that are cut off.
+#: RMS; a bfloat16 scale or quotient has up to 1.15 in 8-bit floats, 1.44 in int8, and both have
+#: 1.8 there, 2.1 at worst: they are refused. Where torch itself is in bfloat16, so is the
+#: yardstick. Shares of codes would not do: 36 % differ in tied rows that are right, 28 % in some
+#: that are cut off.
 TIMES_ROUNDING = 1.5
 #: Fewer elements than this are as well off by bad luck.
 FEWEST_CODES = 64

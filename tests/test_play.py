@@ -15,7 +15,7 @@ from evaluator.inputs import Case, places
 from evaluator.isolate import Died, Done, run_here
 from evaluator.play import cuda, job, wire
 from evaluator.play.calls import prepare, resolve
-from evaluator.play.check import Players, check
+from evaluator.play.check import Players, check, whole_sums
 from evaluator.play.judge import replay
 from evaluator.play.memory import GUARD, POISONS, Arena, make
 from evaluator.play.player import in_turn
@@ -306,3 +306,18 @@ def test_without_a_gpu_the_player_says_so(tmp_path: Path):
         replay(plain_op(), [Take(AT, CASE, tape_of(CLONE))], run_here, Turns(tmp_path))
     with pytest.raises(LabError, match="CUDA driver"):
         cuda.call("cuInit", 0)
+
+
+def test_only_while_answers_are_checked_are_products_summed_whole():
+    def are_cut():
+        matmul = torch.backends.cuda.matmul
+        return [
+            matmul.allow_fp16_reduced_precision_reduction,
+            matmul.allow_bf16_reduced_precision_reduction,
+        ]
+
+    before = are_cut()
+    with pytest.raises(LabError), whole_sums():
+        assert are_cut() == [False, False]
+        raise LabError("")
+    assert are_cut() == before

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
 import torch
@@ -50,10 +50,30 @@ def check(take: Take, player: Player, turn: Turn = nullcontext) -> Errors | None
     Holds a `turn` at the GPU while that works: for small takes, as long as the candidate runs.
     Raises `CandidateError` if the answer is wrong in any way.
     """
-    if on_host(player.op, take.at):
-        return _check(take, player, HOST, turn)
-    with turn():
-        return _check(take, player, player.device, nullcontext)
+    with whole_sums():
+        if on_host(player.op, take.at):
+            return _check(take, player, HOST, turn)
+        with turn():
+            return _check(take, player, player.device, nullcontext)
+
+
+@contextmanager
+def whole_sums() -> Iterator[None]:
+    """The library adds up the pieces of a product in float32.
+
+    By default it may in 16 bits, at sizes of its own choice: that is torch's leave and the user's,
+    and hides an error of the launcher as well as it makes one.
+    """
+    matmul = torch.backends.cuda.matmul
+    names = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
+    were = [getattr(matmul, name) for name in names]
+    for name in names:
+        setattr(matmul, name, False)
+    try:
+        yield
+    finally:
+        for name, was in zip(names, were, strict=True):
+            setattr(matmul, name, was)
 
 
 def on_host(op: OpSpec, at: Workload) -> bool:
