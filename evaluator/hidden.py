@@ -24,10 +24,11 @@ class Budget:
 
     `hidden` counts workloads for each dtype and option setting, `seeds` the plain cases of each
     public workload; with `each_input`, every input is bent that can be, else the first and one by
-    turns.
+    turns. `bent` is what `elements` is for cases of other values and layouts, which are most.
     """
 
     elements: int
+    bent: int
     longest: int
     public_elements: int
     hidden: int
@@ -38,12 +39,24 @@ class Budget:
 #: Triton's interpreter runs some 10 000 block operations a second, whatever a block's size, and a
 #: program for each row is common: tiny sizes, short axes, few cases.
 INTERPRETED = Budget(
-    elements=1 << 12, longest=300, public_elements=1 << 18, hidden=3, seeds=1, each_input=False
+    elements=1 << 12,
+    bent=1 << 12,
+    longest=300,
+    public_elements=1 << 18,
+    hidden=3,
+    seeds=1,
+    each_input=False,
 )
 #: A replay takes milliseconds; the float64 truth is what costs. Larger than this are those that the
 #: contract lists, and the measured ones.
 REPLAYED = Budget(
-    elements=1 << 20, longest=1 << 14, public_elements=1 << 26, hidden=8, seeds=3, each_input=True
+    elements=1 << 20,
+    bent=1 << 20,
+    longest=1 << 14,
+    public_elements=1 << 26,
+    hidden=8,
+    seeds=3,
+    each_input=True,
 )
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 31, 61, 127, 251, 509, 1021, 2039, 4093)
@@ -93,12 +106,14 @@ def _whole(node: ast.AST) -> int | None:
 def hidden(op: OpSpec, edges: Sequence[int], random: Random, budget: Budget) -> Iterator[Workload]:
     """Workloads beside the public ones: each puts one axis at an edge, and the rest anywhere.
 
-    Over the settings of the op, each free axis meets each kind of edge at least once.
+    Over the settings of the op, each free axis meets each kind of edge at least once. Ahead of
+    them comes one that is large.
     """
-    # just a tile, several with a tail, whole ones, and one more than two nested tiles hold: loops
-    # over tiles go wrong at any
-    tails, nested = [3 * n + 1 for n in edges], [a * b + 1 for a, b in combinations(edges[:64], 2)]
-    kinds = (_near(edges), edges, tails, nested, _PRIMES, (1,), [*_near(_POWERS), *_POWERS])
+    # just a tile, whole ones, and several with a tail, or one more than two nested tiles hold:
+    # loops over tiles go wrong at any
+    nested = [a * b + 1 for a, b in combinations(edges[:8], 2)]
+    tails = [*(3 * n + 1 for n in edges), *nested]
+    kinds = (_near(edges), edges, tails, _PRIMES, (1,), [*_near(_POWERS), *_POWERS])
     targets = [
         (axis, able)
         for axis in free_axes(op)
@@ -109,6 +124,7 @@ def hidden(op: OpSpec, edges: Sequence[int], random: Random, budget: Budget) -> 
         return
     random.shuffle(targets)
     bases, seen = settings(op), {str(at) for at in op.workloads}
+    yield from _large(op, random.choice(bases), edges, (random, budget))
     each = max(budget.hidden, -(-len(targets) // len(bases)))
     for turn, (axis, kind) in zip(range(each * len(bases)), cycle(targets), strict=False):
         base = bases[turn % len(bases)]
@@ -118,6 +134,19 @@ def hidden(op: OpSpec, edges: Sequence[int], random: Random, budget: Budget) -> 
         if made and str(made[0]) not in seen:
             seen.add(str(made[0]))
             yield made[0]
+
+
+def _large(
+    op: OpSpec, base: Workload, edges: Sequence[int], means: tuple[Random, Budget]
+) -> Iterator[Workload]:
+    """The largest of some whose axes are as likely long as short; none where none is legal."""
+    random, budget = means
+    aim = {
+        axis: [[int(_longest(op, axis, budget) ** random.random()) for _ in range(_TRIES)]]
+        for axis in free_axes(op)
+    }
+    made = [at for at in _legal(op, base, aim, edges, means) if at not in op.workloads]
+    yield from sorted(made, key=lambda at: -size_of(op, at))[:1]
 
 
 def empty(op: OpSpec, base: Workload) -> list[Workload]:

@@ -27,8 +27,8 @@ from evaluator.deep.points import everywhere, ragged
 from evaluator.deep.running import sanitize
 from evaluator.deep.stage import Bench, look
 from evaluator.evaluate import Finish, Finished, Lab, Recordings, Timed, one_by_one
-from evaluator.hidden import INTERPRETED, REPLAYED, Budget
-from evaluator.inputs import LAYOUTS, NUMBERED, Case
+from evaluator.hidden import INTERPRETED, REPLAYED, Budget, setting
+from evaluator.inputs import LAYOUTS, NUMBERED, Case, size_of
 from evaluator.intake import export
 from evaluator.interpret.judge import check_interpreted
 from evaluator.isolate import Isolate
@@ -56,8 +56,9 @@ NOT_DEEP = (
     " repeats, bent values and layouts at real sizes, launches without an effect,"
     " offsets beyond 2^31 elements"
 )
-#: Points that one recorder compiles for: to wait for more takes longer than to start another.
-TOGETHER = 12
+#: Points that one recorder compiles for. For 40 of rms_norm, 33 kernels, it took 4.6 s of a core by
+#: twelves as they came, 4.3 alike ones together, 3.9 by twenties.
+TOGETHER = 20
 #: Candidates whose recordings are kept between their stages: as many as are judged at a time.
 REMEMBERED = 32
 
@@ -118,8 +119,12 @@ class Tapes:
         """A recording for each point, in order."""
         known = self._of(candidate.digest)
         missing = {_key(p): p for p in points if _key(p) not in known}
-        # what fails at a public size may be told, so those come first
-        first = sorted(missing.values(), key=lambda p: not matrix.is_public(op, p[0]))
+        # what fails at a public size may be told, so those come first; then alike points, for a
+        # recorder compiles once what they share
+        first = sorted(
+            missing.values(),
+            key=lambda p: (not matrix.is_public(op, p[0]), setting(p[0]), size_of(op, p[0])),
+        )
         parts = [first[i : i + TOGETHER] for i in range(0, len(first), TOGETHER)]
 
         def made(part: Sequence[Point]) -> Recordings:

@@ -144,7 +144,8 @@ def _bent(
     Where cases cost little, values are bent at the largest public one as well: a head of -inf that
     fills a tile takes a row of several tiles.
     """
-    order = sorted(workloads, key=lambda at: -size_of(op, at))
+    able = [at for at in workloads if is_public(op, at) or size_of(op, at) <= budget.bent]
+    order = sorted(able, key=lambda at: -size_of(op, at))
     largest = [at for at in order if is_public(op, at)][:1] if budget.each_input else []
     random.shuffle(order := order[: -(-len(order) // 2)])
     turn = 0
@@ -156,9 +157,9 @@ def _bent(
             yield at, replace(case, poison=turn % 2)
             turn += 1
     for values in VALUES[1:]:
-        able = len(bendable(op, order[0], values))
-        each = range(able) if budget.each_input else sorted({0, turn % max(1, able)})[:able]
-        for on in [*each, *([ALL] if values in ALIKE and able > 1 else [])]:
+        many = len(bendable(op, order[0], values))
+        each = range(many) if budget.each_input else sorted({0, turn % max(1, many)})[:many]
+        for on in [*each, *([ALL] if values in ALIKE and many > 1 else [])]:
             case = Case(_seed(random), values=values, poison=turn % 2, on=on)
             yield from ((at, case) for at in [order[turn % len(order)], *largest])
             turn += 1

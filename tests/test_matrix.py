@@ -141,6 +141,16 @@ def test_no_table_of_numbers_crowds_out_the_sizes():
             assert len({str(at) for at, _ in points if not is_public(GEMM, at)}) >= 5
 
 
+def test_one_hidden_size_is_large_and_bent_cases_stay_small_where_they_must():
+    quick = replace(REPLAYED, hidden=4, bent=1 << 15)
+    for secret in range(20):
+        unseen = [(at, c) for at, c in matrix(ROWS, "", secret, quick) if not is_public(ROWS, at)]
+        plain = [at for at, c in unseen if (c.layout, c.values) == ("contiguous", "recipe")]
+        assert max(size_of(ROWS, at) for at in plain) > 1 << 17
+        rest = [at for at, c in unseen if (c.layout, c.values) != ("contiguous", "recipe")]
+        assert rest and all(size_of(ROWS, at) <= 1 << 15 for at in rest)
+
+
 def test_whole_tiles_and_one_more_than_nested_ones_are_met():
     for secret in range(5):
         sizes = {
@@ -150,7 +160,7 @@ def test_whole_tiles_and_one_more_than_nested_ones_are_met():
             for n in at.dims.values()
         }
         assert {5, 12, 32} & sizes
-        assert {5 * 12 + 1, 5 * 32 + 1, 12 * 32 + 1} & sizes
+        assert {16, 37, 97, 5 * 12 + 1, 5 * 32 + 1, 12 * 32 + 1} & sizes
 
 
 def test_an_axis_that_the_op_fixes_is_left_alone():
@@ -195,7 +205,8 @@ def test_a_list_argument_keeps_its_length_and_gets_unequal_sizes():
 
 def test_a_list_that_may_have_any_length_has_others():
     op = replace(LISTS, inputs={"p": Tensor("S", "float32", count="len(S)")})
-    hidden = [at for at, _ in matrix(op, "", 3, REPLAYED) if not is_public(op, at)]
+    points = [point for secret in range(9) for point in matrix(op, "", secret, REPLAYED)]
+    hidden = [at for at, _ in points if not is_public(op, at)]
     assert {1, 2, 17, 33} <= {len(at.dims["S"]) for at in hidden}
     assert all(max(at.dims["S"]) < 128 for at in hidden if len(at.dims["S"]) > 2)
 
