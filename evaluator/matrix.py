@@ -114,20 +114,6 @@ def _public(op: OpSpec, budget: Budget) -> list[Workload]:
     return fit or [min(checks or op.workloads, key=lambda at: size_of(op, at))]
 
 
-def _setting(at: Workload) -> tuple[str, str]:
-    return str(sorted(at.dtypes.items())), str(sorted(at.options.items()))
-
-
-def _distinct(workloads: Iterable[Workload]) -> list[tuple[str, str]]:
-    return list(dict.fromkeys(map(_setting, workloads)))
-
-
-def _settings(op: OpSpec) -> list[Workload]:
-    """One workload for each setting of dtypes and options, a check workload where there is one."""
-    ordered = sorted(op.workloads, key=lambda at: at.role != "check")
-    return [next(at for at in ordered if _setting(at) == s) for s in _distinct(ordered)]
-
-
 def _plain(random: Random, n: int) -> Case:
     return Case(_seed(random), poison=n % 2)
 
