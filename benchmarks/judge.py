@@ -4,10 +4,11 @@
 
 Judges the same kernel under as many digests, `--jobs` of them at a time, through every stage of a
 quick verdict: each class of sizes, layouts and values, at half of the hidden sizes that a verdict
-for the library has, and, on a GPU, quick timing (no baselines). The first one warms the zygotes and
-the reference's graphs, and is left out; none begins after `--seconds`. Prints a table last, with
-the machine and the versions. A stage's seconds leave out what was spent waiting for others, for a
-player's seat or a turn at the GPU: that is `wait`; `start` is a player's context.
+for the library has and at smaller ones where values or layouts are others (`QUICK_CASES`), and, on
+a GPU, quick timing (no baselines). The first one warms the zygotes and the reference's graphs, and
+is left out; none begins after `--seconds`. Prints a table last, with the machine and the versions.
+A stage's seconds leave out what was spent waiting for others, for a player's seat or a turn at the
+GPU: that is `wait`; `start` is a player's context.
 """
 
 from __future__ import annotations

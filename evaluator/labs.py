@@ -56,8 +56,8 @@ NOT_DEEP = (
     " repeats, bent values and layouts at real sizes, launches without an effect,"
     " offsets beyond 2^31 elements"
 )
-#: Points that one recorder compiles for. For 40 of rms_norm, 33 kernels, it took 4.6 s of a core by
-#: twelves as they came, 4.3 alike ones together, 3.9 by twenties.
+#: Points that one recorder compiles for. Of rms_norm, 40 with 33 kernels took 4.6 s of a core by
+#: twelves as they came, 4.3 alike ones together, 3.9 by twenties (two CPU cores, Triton 3.8.0).
 TOGETHER = 20
 #: Candidates whose recordings are kept between their stages: as many as are judged at a time.
 REMEMBERED = 32

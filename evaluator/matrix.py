@@ -46,8 +46,8 @@ def matrix(
 ) -> list[Point]:
     """What to judge on, public workloads first; `hints` are tile sizes that the source hides.
 
-    Plain cases for all, an empty axis where the contract says that it may be (`M >= 0`); then each
-    layout and each value class once, spread over the workloads, and a repeat for each setting.
+    Plain cases for all, an empty axis where the contract says that it may be (`M >= 0`), a repeat
+    for each setting; then each layout and each value class, spread over the workloads.
     """
     random = Random(f"matrix {secret} {op.name}")
     shown = _public(op, budget)

@@ -37,8 +37,8 @@ class Arm:
     """Something to time: one call for each set of buffers, captured in graphs.
 
     `before` is replayed ahead of each sample, untimed, and `look` hears between batches of samples
-    which graph was the last. `kept` holds the calls, with whatever memory
-    is theirs, and what they returned, so that no two of them share memory.
+    which graph was the last. `kept` holds the calls, with whatever memory is theirs, and what they
+    returned, so that no two of them share memory.
     """
 
     name: str

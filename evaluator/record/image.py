@@ -3,8 +3,8 @@
 Triton's own kernels have none but a few constants. Inline assembly may declare an array, though
 (ptxas takes `.global` inside of a function), and a kernel that keeps its answer there could hand it
 out again when it is timed: the player poisons what the tape made, and knows of no other memory.
-One that reads a clock could work at some times only: a timed call's output is looked at after the
-last call, and cannot tell which of them wrote it.
+One that reads a clock could work at some times only: of its timed calls, what the last and a few
+others left is looked at, not what each did.
 """
 
 from __future__ import annotations
