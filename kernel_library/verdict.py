@@ -41,11 +41,15 @@ Outcome = Literal["win", "tie", "loss"]
 
 @dataclass(frozen=True, slots=True)
 class Versus:
-    """A contest with one baseline: the 95 % interval of how many times faster the kernel is."""
+    """A contest with one baseline: how many times faster the kernel is, and its 95 % interval.
+
+    `times` is absent in verdicts of before there was one.
+    """
 
     low: float
     high: float
     outcome: Outcome
+    times: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +75,13 @@ class Measurement:
         return self.floor_us / self.time_us
 
     def speedup(self, over: str) -> float:
-        """How many times faster than a baseline."""
-        return self.baselines[over] / self.time_us
+        """How many times faster than a baseline: what the contest found, which holds under drift.
+
+        The ratio of the two medians, which may lie outside of the contest's interval, where none
+        was kept.
+        """
+        found = self.versus[over].times if over in self.versus else None
+        return found or self.baselines[over] / self.time_us
 
     @property
     def best_baseline(self) -> str | None:

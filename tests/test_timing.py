@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from random import Random
+from statistics import median
 
 import pytest
 import torch
@@ -31,6 +32,7 @@ from kernel_library.codec import device_json
 from kernel_library.device import Ceilings, Device, Target
 from kernel_library.spec import Cost, Reference
 from kernel_library.unit import discover
+from kernel_library.verdict import Measurement
 
 
 @pytest.mark.parametrize(
@@ -138,6 +140,17 @@ def test_the_interval_holds_the_truth_as_often_as_it_says():
     found = [versus(drifting(1, 2 * i), drifting(1.03, 2 * i + 1), 0.01) for i in range(100)]
     assert sum(one.low <= 1.03 <= one.high for one in found) >= 88
     assert max(one.high / one.low for one in found) < 1.02
+    assert all(one.low <= one.times <= one.high for one in found)
+
+
+def test_the_speed_up_that_is_told_is_in_its_interval_where_the_medians_ratio_is_not():
+    mine, theirs = drifting(1.0, 2), drifting(1.03, 3)
+    found = versus(mine, theirs, 0.01)
+    told = Measurement(
+        AT, median(mine), 0, 0, 30.0, "memory", {"eager": median(theirs)}, {"eager": found}
+    )
+    assert found.low <= told.speedup("eager") <= found.high
+    assert not found.low <= median(theirs) / median(mine) <= found.high
 
 
 def test_a_kernel_ties_with_itself():

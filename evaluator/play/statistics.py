@@ -102,9 +102,10 @@ def possible(time_us: float, cost: Cost, device: Device) -> Floor:
 def versus(mine: Sequence[float], theirs: Sequence[float], margin: float) -> Versus:
     """How much faster the first arm of a race is, from samples of the same rounds.
 
-    The interval is the 2.5-97.5 % range of the median log ratio over blocks, resampled with
-    replacement (percentile bootstrap). A win's lower end is beyond the margin, a loss's upper end
-    below it; all else is a tie.
+    That is the median log ratio over blocks, which no drift that both share can move, as it moves
+    the ratio of their medians; the interval is its 2.5-97.5 % range where blocks are resampled
+    with replacement (percentile bootstrap). A win's lower end is beyond the margin, a loss's upper end below it; all
+    else is a tie.
     """
     ratios = torch.tensor(
         [
@@ -117,7 +118,7 @@ def versus(mine: Sequence[float], theirs: Sequence[float], margin: float) -> Ver
     picks = torch.randint(len(ratios), (RESAMPLED, len(ratios)), generator=random)
     medians = ratios[picks].quantile(0.5, dim=1)
     low, high = (exp(float(medians.quantile(q))) for q in (0.025, 0.975))
-    return Versus(low, high, outcome(low, high, margin))
+    return Versus(low, high, outcome(low, high, margin), exp(float(ratios.quantile(0.5))))
 
 
 def outcome(low: float, high: float, margin: float) -> Outcome:
