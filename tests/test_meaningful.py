@@ -10,9 +10,10 @@ from evaluator.graphs import trace
 from evaluator.inputs import Case, draw
 from evaluator.meaningful import FEW, holds, noise, said
 from evaluator.picked import Answers, answers
+from evaluator.rounding import Rounding
 from kernel_library.spec import Tolerance, Workload
+from seeds import cross_entropy, layer_norm_backward, rms_norm_backward
 from seeds import fused_linear_cross_entropy as linear
-from seeds import layer_norm_backward, rms_norm_backward
 
 OP, K = rms_norm_backward.OP, Tolerance()
 OPTIONS = {"eps": 1e-6, "offset": 0.0, "cast": "llama"}
@@ -229,3 +230,47 @@ def test_an_equal_taken_for_a_lesser_one_is_no_rounding(values):
         graph = trace(reference, [x], {})
         if not is_passed([wrong], graph, [x]):
             assert not excused([wrong], graph, [x])
+
+
+def logarithm(z, target):
+    """The loss as it is written down: a float32 logarithm, and then the label's logit from it."""
+    return torch.logsumexp(z, -1) - z.gather(-1, target[:, None])[:, 0]
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_a_loss_that_is_nearly_0_may_be_off_by_the_rounding_of_its_logarithm(reduction):
+    def plain(z, target):
+        return torch.nn.functional.cross_entropy(z, target, reduction=reduction)
+
+    def spelled(z, target):
+        picked = -torch.nn.functional.log_softmax(z, -1).gather(-1, target[:, None])[:, 0]
+        return picked if reduction == "none" else getattr(picked, reduction)(0)
+
+    z, target = torch.tensor([[30.1, 21.3], [25.7, 15.2]]), torch.tensor([0, 0])
+    right = logarithm(z, target)
+    right = (right if reduction == "none" else getattr(right, reduction)(0),)
+    for formula in (plain, spelled):
+        graph = trace(formula, (z, target), {})
+        assert not is_passed(right, graph, (z, target))
+        assert excused(right, graph, (z, target))
+        assert not excused((right[0] + 1e-4,), graph, (z, target))
+
+
+def test_a_loss_over_one_class_may_be_the_rounding_of_its_logit():
+    at = Workload({"M": 3, "V": 1}, {"T": "bfloat16"}, options={"softcap": 30.0})
+    options = cross_entropy.OP.option_values(at)
+    inputs = list(draw(cross_entropy.OP, at, Case(1, values="large"), "cpu").values())
+    inputs[1][:] = 0
+    graph = trace(cross_entropy.reference, inputs, options)
+    loss, lse = answers(graph, inputs).own
+    assert loss.item() == 0 and lse.abs().amax() > 8
+    for off, right in ((2e-7, True), (1e-3, False)):
+        assert not is_passed((loss + off, lse), graph, inputs)
+        assert excused((loss + off, lse), graph, inputs) == right
+
+
+def test_a_row_of_nothing_but_infinities_moves_no_other_rows_allowance():
+    z, target = torch.tensor([[-torch.inf, -torch.inf], [30.1, 21.3]]), torch.tensor([0, 0])
+    graph = trace(lambda z, t: torch.nn.functional.log_softmax(z, -1), (z, target), {})
+    moved = Rounding(graph, (z, target)).run()[0]
+    assert moved[0].isnan().all() and moved[1].isfinite().all()

@@ -103,9 +103,9 @@ def versus(mine: Sequence[float], theirs: Sequence[float], margin: float) -> Ver
     """How much faster the first arm of a race is, from samples of the same rounds.
 
     That is the median log ratio over blocks, which no drift that both share can move, as it moves
-    the ratio of their medians; the interval is its 2.5-97.5 % range where blocks are resampled
-    with replacement (percentile bootstrap). A win's lower end is beyond the margin, a loss's upper end below it; all
-    else is a tie.
+    the ratio of their medians; the interval is its 2.5-97.5 % range where blocks are resampled with
+    replacement (percentile bootstrap). A win's lower end is beyond the margin, a loss's upper end
+    below it; all else is a tie.
     """
     ratios = torch.tensor(
         [

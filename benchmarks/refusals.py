@@ -1,0 +1,91 @@
+"""How often does the judge refuse a right kernel?
+
+    python benchmarks/refusals.py [--times 6] [--jobs 1] [--only NAME] [--seconds 600]
+
+Judges each seed and each honest trial of the red team `--times` times, `--jobs` at once: each time
+under another digest, and so at other hidden sizes, options, layouts and values. They are as many as
+a verdict for the library has, but nothing is raced and no deep check is made. None begins after
+`--seconds`. Prints each refusal as it comes, a line for each kernel refused last, with the machine
+and the versions, and ends with 1 for any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import seeds
+from evaluator.evaluate import Lab, evaluate
+from evaluator.labs import replayed_lab
+from evaluator.redteam import trials
+from kernel_library.candidate import Candidate
+from kernel_library.spec import OpSpec
+from kernel_library.unit import discover
+from kernel_library.verdict import Passed
+from worker.judging import QUICK, Judge, open_judge
+from worker.settings import Settings
+
+
+def right(device: str | None) -> Iterator[tuple[str, OpSpec, Candidate]]:
+    """The kernels that must pass, by name, each with its op."""
+    for unit in discover(seeds):
+        yield f"seeds/{unit.op.name}", unit.spec, unit.candidate(device=device)
+    for trial in trials("honest/"):
+        yield str(trial), trial.op, trial.candidate
+
+
+def lab_of(judge: Judge) -> Lab:
+    """Every case that a verdict for the library has; times as short as they may be."""
+    return replayed_lab(judge.rooms, judge.device, QUICK) if judge.device else judge.quick
+
+
+def main() -> int:
+    """Judge, and count."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--times", type=int, default=6)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--seconds", type=float, default=600.0)
+    asked = parser.parse_args()
+    started, refused = time.perf_counter(), Counter[str]()
+    with open_judge(Settings().device_path) as judge:
+        device = judge.device.name if judge.device else None
+        lab, kernels = lab_of(judge), [k for k in right(device) if asked.only in k[0]]
+
+        def one(kernel: tuple[str, OpSpec, Candidate], number: int) -> Passed | None:
+            if time.perf_counter() - started > asked.seconds:
+                return None
+            name, op, candidate = kernel
+            verdict = evaluate(
+                op, replace(candidate, source=f"{candidate.source}\n# {number}\n"), lab
+            )
+            if isinstance(verdict, Passed):
+                return verdict
+            refused[name] += 1
+            print(f"{name} was rejected at {verdict.stage}: {verdict.reason}", flush=True)
+            return None
+
+        with ThreadPoolExecutor(asked.jobs) as pool:
+            told = [pool.submit(one, kernel, n) for n in range(asked.times) for kernel in kernels]
+            passed = [verdict for each in told if (verdict := each.result())]
+    cases = sum(checked.cases for verdict in passed for checked in verdict.checked)
+    versions = " ".join(f"{n} {v}" for n, v in passed[-1].record.versions.items())
+    print(f"{device or 'no GPU (interpreted)'}; {versions}")
+    for kernel, count in refused.most_common():
+        print(f"  {kernel}: {count} of {asked.times} refused")
+    ran, took = len(passed) + refused.total(), time.perf_counter() - started
+    print(f"{refused.total()} of {ran} right answers refused, of {len(kernels)} kernels")
+    print(f"{cases} cases passed, in {took:.0f} s, {asked.jobs} at a time")
+    return 1 if refused else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
