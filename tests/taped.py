@@ -40,6 +40,21 @@ def scale_rows(x_ptr, y_ptr, M, N, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def scale_rows_kept(x_ptr, y_ptr, M, N, BLOCK: tl.constexpr, KEPT: tl.constexpr):
+    # the first rows are to stay in L2 for the next call, whatever comes between
+    row = tl.program_id(0)
+    col = tl.arange(0, BLOCK)
+    inside = col < N
+    if row < KEPT:
+        x = tl.load(x_ptr + row * N + col, inside, 0.0, eviction_policy="evict_last")
+    else:
+        x = tl.load(x_ptr + row * N + col, inside, 0.0, eviction_policy="evict_first")
+    x = x.to(tl.float32)
+    norm = tl.rsqrt(tl.sum(x * x) / N + 1e-6)
+    tl.store(y_ptr + row * N + col, (x * norm).to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
 def scale_rows_after(x_ptr, y_ptr, M, N, BLOCK: tl.constexpr):
     # starts before the launch ahead of it has ended, and waits for it here
     tl.extra.cuda.gdc_wait()

@@ -25,6 +25,7 @@ from taped import (
     scale_rows_and_input,
     scale_rows_but_the_tail,
     scale_rows_for_ever,
+    scale_rows_kept,
     scale_rows_once,
     scale_rows_together,
     scale_rows_too_far,
@@ -256,6 +257,19 @@ def test_a_kernel_that_skips_what_it_finds_done_gains_nothing():
     )
     print(honest.time_us, lazy.time_us)  # noqa: T201
     assert lazy.time_us > 0.95 * honest.time_us
+
+
+def test_a_kernel_that_asks_for_lines_to_stay_in_l2_gains_nothing():
+    M = LARGE.dims["M"]
+    us = {
+        kept: timed(
+            rows_op(LARGE),
+            [Take(LARGE, CASE, rows_recording(scale_rows_kept, LARGE, num_warps=8, KEPT=kept))],
+        )[0][0].time_us
+        for kept in (0, M // 8, M // 4, M // 2, M)
+    }
+    print(us)  # noqa: T201
+    assert min(us.values()) > 0.97 * us[0]
 
 
 def test_an_op_in_place_starts_again_before_its_timed_outputs_are_checked():
