@@ -48,7 +48,7 @@ def scale_rows_kept(x_ptr, y_ptr, M, N, BLOCK: tl.constexpr, KEPT: tl.constexpr)
     if row < KEPT:
         x = tl.load(x_ptr + row * N + col, inside, 0.0, eviction_policy="evict_last")
     else:
-        x = tl.load(x_ptr + row * N + col, inside, 0.0, eviction_policy="evict_first")
+        x = tl.load(x_ptr + row * N + col, inside, 0.0)
     x = x.to(tl.float32)
     norm = tl.rsqrt(tl.sum(x * x) / N + 1e-6)
     tl.store(y_ptr + row * N + col, (x * norm).to(y_ptr.dtype.element_ty), mask=inside)
