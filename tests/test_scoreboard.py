@@ -29,7 +29,7 @@ RECORD = Record("replayed", "namespaces", device="NVIDIA H200")
 
 def timed(us: float, **baselines: float) -> Measurement:
     ratios = {name: theirs / us for name, theirs in baselines.items()}
-    versus = {name: Versus(r, r, outcome(r, r, 0.01)) for name, r in ratios.items()}
+    versus = {name: Versus(r, r, outcome(r, r, 0.01), r) for name, r in ratios.items()}
     return Measurement(AT, us, us, us, 30.0, "memory", baselines, versus)
 
 
@@ -71,6 +71,14 @@ def test_both_passes_are_told_as_sums_of_their_rows():
     page = markdown(Board("NVIDIA H200", {}, (ahead, back)), DEVICE)
     assert "| swiglu | N8-bfloat16 | 100.0 | 60% | 1.25x compile |" in page
     assert "together" not in markdown(Board("NVIDIA H200", {}, (ahead,)), DEVICE)
+
+
+def test_rows_whose_speed_up_is_not_the_contests_own_are_counted():
+    (row,) = GOOD.verdict.measured[:1]
+    older = replace(row, versus={"liger": replace(row.versus["liger"], times=None)})
+    entry = replace(GOOD, verdict=replace(GOOD.verdict, measured=(older, row)))
+    assert "In 1 rows, of before 2026-12" in markdown(Board("NVIDIA H200", {}, (entry,)), DEVICE)
+    assert "of before" not in markdown(Board("NVIDIA H200", {}, (GOOD,)), DEVICE)
 
 
 def test_a_board_without_entries_says_so():

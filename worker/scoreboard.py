@@ -127,6 +127,7 @@ def markdown(board: Board, device: Device, drawn: str = "") -> str:
         " `kernelwright scoreboard`: medians in µs from a cold L2; the baselines of a row ran in"
         " turns with it under the same clock.",
         f"A win or a loss is one whose 95 % interval lies beyond {_margins(device)}; else a tie.",
+        *_older(timed),
         "",
         *_totals(timed),
         "",
@@ -143,6 +144,16 @@ def markdown(board: Board, device: Device, drawn: str = "") -> str:
         *_rejected(board.entries),
     ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _older(timed: Sequence[tuple[str, Measurement]]) -> Iterator[str]:
+    """What should be known of rows whose contests kept no speed-up of their own."""
+    older = sum(1 for _, m in timed if any(v.times is None for v in m.versus.values()))
+    if older:
+        yield (
+            f"In {older} rows, of before 2026-12, a speed-up is the ratio of the two medians, and"
+            " may lie outside of the interval of the contest's own, the median ratio of neighbours."
+        )
 
 
 def _timed(board: Board) -> list[tuple[str, Measurement]]:
