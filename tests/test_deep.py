@@ -336,7 +336,7 @@ def test_all_that_was_looked_into_is_told(tmp_path):
         f"30 runs in a fresh process at {AT} equal to the bit",
         "each of 1 kernels left out in turn: the outputs show it",
         "an input that spans more than 2^31 elements by its strides",
-        "1 cases of bent values, other layouts and hidden sizes nearby at measured sizes",
+        "1 cases of bent values and other layouts at measured sizes, and hidden sizes near them",
         "1 cases of hidden sizes with an axis longer than 2^14",
         "compute-sanitizer memcheck, racecheck, initcheck, synccheck on 1 small sizes",
     )

@@ -123,7 +123,7 @@ def _beyond(op: OpSpec, candidate: Candidate, point: Point | None, bench: Bench)
 
 
 def _bent(op: OpSpec, candidate: Candidate, points: Sequence[Point], bench: Bench) -> str:
-    told = "bent values, other layouts and hidden sizes nearby at measured sizes"
+    told = "bent values and other layouts at measured sizes, and hidden sizes near them"
     if not points:
         return f"{told}: not tried, for no size is measured"
     whole, takes = bench.takes(op, candidate, points)
