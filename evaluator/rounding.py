@@ -13,7 +13,7 @@ out: torch takes differences first, and is right to 1e-7 where a loss is nearly 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -29,11 +29,10 @@ _PRODUCTS = {
 }  # fmt: skip
 #: Into how many runs the terms of a product are cut.
 _RUNS = 16
-#: Others that sum their first argument.
-_SUMS = frozenset({
-    "sum", "mean", "var", "var_mean", "std", "linalg_vector_norm", "cumsum", "logsumexp",
-    "softmax", "log_softmax", "cross_entropy_loss", "layer_norm", "rms_norm", "group_norm",
-    "native_layer_norm", "native_group_norm",
+#: Ops that make a tensor of another dtype, or of nothing: they sum nothing.
+_MADE = frozenset({
+    "arange", "empty_like", "full", "full_like", "ones_like", "to", "to_copy", "type_as",
+    "zeros_like",
 })  # fmt: skip
 #: Ops that pick, move or count and round nothing, beside views.
 _EXACT = frozenset({
@@ -64,7 +63,7 @@ class Rounding:
 
     def _noted(self, node: Node, result: Any) -> Any:  # noqa: ANN401
         floats = isinstance(result, torch.Tensor) and result.is_floating_point()
-        rounds = floats and not self._is_exact(node)
+        rounds = floats and not is_exact(node, self._nodes)
         self._steps[node.name] = torch.finfo(result.dtype).eps if rounds else 0.0
         return result
 
@@ -72,14 +71,6 @@ class Rounding:
         if node.name in self._levels:
             result = result + self._levels.pop(node.name)
         return self._moved(result, self._steps[node.name])
-
-    def _is_exact(self, node: Node) -> bool:
-        if node.op == "getitem":
-            source = self._nodes.get(str(node.args[0]["ref"]))  # type: ignore[index, call-overload]
-            return source is not None and self._is_exact(source)
-        # torch calls a cast a view, too, for one to the same dtype is
-        view = getattr(aten.resolve(node.op), "is_view", False) and _name(node) != "to"
-        return view or _name(node) in _EXACT
 
     def _operands(self, node: Node, args: list[Any]) -> list[Any]:
         name = _name(node)
@@ -89,10 +80,9 @@ class Rounding:
             off = self._level(args[0], min(1, args[0].dim() - 1), keepdim=False)
             reduction = args[3] if len(args) > 3 else 1
             self._levels[node.name] = (off, off.mean(), off.sum())[reduction]
-        if name in _SUMS:
-            return [self._moved(args[0], self._within), *args[1:]]
         if name not in _PRODUCTS:
-            return args
+            summed = _sums(node) and not is_exact(node, self._nodes)
+            return [self._moved(args[0], self._within), *args[1:]] if args and summed else args
         at = _PRODUCTS[name]
         terms = args[at].shape[-1]
         moved = self._moved(args[at], self._within * terms**0.5, -(-terms // _RUNS))
@@ -113,6 +103,23 @@ class Rounding:
         if run > 1:
             share = share.repeat_interleave(run, -1)[..., : value.shape[-1]]
         return value * (1 + step * share)
+
+
+def is_exact(node: Node, nodes: Mapping[str, Node]) -> bool:
+    """Whether a node only picks, moves or counts; `nodes` are the graph's, by name."""
+    if node.op == "getitem":
+        source = nodes.get(str(node.args[0]["ref"]))  # type: ignore[index, call-overload]
+        return source is not None and is_exact(source, nodes)
+    # torch calls a cast a view, too, for one to the same dtype is
+    view = getattr(aten.resolve(node.op), "is_view", False) and _name(node) != "to"
+    return view or _name(node) in _EXACT
+
+
+def _sums(node: Node) -> bool:
+    """Whether a number of the result depends on several of the first argument."""
+    if node.op == "getitem" or _name(node) in _MADE:
+        return False
+    return torch.Tag.pointwise not in getattr(aten.resolve(node.op), "tags", ())
 
 
 def _name(node: Node) -> str:

@@ -274,3 +274,28 @@ def test_a_row_of_nothing_but_infinities_moves_no_other_rows_allowance():
     graph = trace(lambda z, t: torch.nn.functional.log_softmax(z, -1), (z, target), {})
     moved = Rounding(graph, (z, target)).run()[0]
     assert moved[0].isnan().all() and moved[1].isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        lambda x: torch.nn.functional.batch_norm(x, None, None, training=True),
+        lambda x: torch.nn.functional.instance_norm(x),
+        lambda x: x.new_zeros(8, 3, 5).index_add(0, torch.zeros(64, dtype=torch.int64), x) - 6432,
+        lambda x: torch.nn.functional.avg_pool1d(x, 5) - 100.5,
+    ],
+    ids=["batch_norm", "instance_norm", "index_add", "avg_pool1d"],
+)
+def test_what_an_op_sums_is_rounded_whatever_the_op_is_called(formula):
+    x = torch.rand(64, 3, 5, generator=torch.Generator().manual_seed(0)) + 100
+    graph = trace(formula, (x,), {})
+    (truth,), (moved,) = answers(graph, (x,)).truth, Rounding(graph, (x,)).run()
+    # half a step at 100 is 4e-6; of the result itself it would be 1e-7 or less
+    assert 1e-6 < (moved - truth).abs().amax() < 1e-2
+
+
+def test_what_is_made_or_cast_is_not_summed():
+    x = torch.rand(64, generator=torch.Generator().manual_seed(0)) + 100
+    graph = trace(lambda x: torch.full_like(x, 3.0) * x.to(torch.int32), (x,), {})
+    (truth,), (moved,) = answers(graph, (x,)).truth, Rounding(graph, (x,)).run()
+    assert torch.allclose(moved, truth, rtol=1e-6, atol=0)

@@ -51,6 +51,14 @@ def test_a_launch_names_buffers_and_offsets_instead_of_addresses(zygote):
     assert kernel.target == "sm_90" and 0 < kernel.registers < 64 and kernel.spills == 0
 
 
+def test_a_launcher_may_keep_its_settings_in_a_dataclass(zygote):
+    source = (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+        f"{launchers.PLAIN}\n@dataclass\nclass Settings:\n    block: int = 128\n"
+    )
+    assert taped(zygote, source).tape.launches
+
+
 def test_the_binary_is_kept_under_its_own_digest(zygote):
     recording = taped(zygote, launchers.PLAIN)
     assert recording.binaries[recording.tape.launches[0].binary].startswith(b"\x7fELF")

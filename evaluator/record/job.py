@@ -7,6 +7,7 @@ checks that a tape is closed, and then runs it on data that this process has nev
 from __future__ import annotations
 
 import importlib.util
+import sys
 import traceback
 from base64 import b64encode
 from pathlib import Path
@@ -62,6 +63,8 @@ def load(source: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ImportError(f"cannot load {SOURCE}")
     module = importlib.util.module_from_spec(spec)
+    # where dataclasses look for what their annotations name
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
