@@ -76,7 +76,7 @@ def describe(op: OpSpec, at: Workload, case: Case) -> str:
     """The class of a case, for a reason: layout and values, and a hidden workload's dtypes."""
     dtypes = " and ".join(dict.fromkeys(at.dtypes.values()))
     words = [] if is_public(op, at) else [f"at a hidden size in {dtypes}".removesuffix(" in ")]
-    if dict(at.options) not in [dict(known.options) for known in op.workloads]:
+    if op.option_values(at) not in [op.option_values(known) for known in op.workloads]:
         words.append("with other options")
     if case.layout != "contiguous":
         words.append(_LAYOUTS.get(case.layout, f"with {case.layout} inputs"))

@@ -187,6 +187,8 @@ def test_a_float_without_choices_moves_and_is_told_as_another_option():
     assert {v["k"] for v in values} == {3}
     moved = next(at for at in hidden if op.option_values(at)["eps"] > 1e-6)
     assert "with other options" in describe(op, moved, smoke(op)[1])
+    spelled = replace(moved, options=op.option_values(op.workloads[0]))
+    assert "with other options" not in describe(op, spelled, smoke(op)[1])
     narrow = replace(op, constraints=("beta > 0.85",))
     betas = {narrow.option_values(at)["beta"] for at, _ in matrix(narrow, "", 3, REPLAYED)}
     assert betas == {0.9}
