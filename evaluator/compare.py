@@ -2,7 +2,8 @@
 
 An output passes when its scaled errors are at most `times_torch` times torch's own, at their
 largest and in RMS, or when each element is within its dtype's bound; and never when the relative
-norm of its error is above the cap. Every test is written so that NaN fails it.
+norm of its error is above the cap of that dtype, or of a shorter one that the reference itself
+rounds to. Every test is written so that NaN fails it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from math import inf, isfinite, sqrt
 import torch
 
 from evaluator.codes import cut, is_cut, rank
-from evaluator.picked import Answers, Picked, fault
+from evaluator.picked import Answers, fault
 from evaluator.poison import bits, seen
 from evaluator.tolerance import BOUNDS, HIGHEST_CAP, LEAST_SCALE, SHORTEST_ROW, roughly
 from kernel_library.spec import Tolerance
@@ -70,7 +71,7 @@ def compare(
     for i, trio in enumerate(zip(got, truth, yardstick, strict=True)):
         label = f"output {names[i]!r}" if names else f"output {i}"
         try:
-            found = _compare(trio, tolerance, poison, wanted.picked.get(i))
+            found = _compare(trio, i, wanted, tolerance, poison)
             if i in wanted.unrounded and cut(trio[0], trio[2], wanted.unrounded[i]):
                 raise Mismatch(CUT)
         except Mismatch as wrong:
@@ -79,8 +80,8 @@ def compare(
     return worst
 
 
-def _compare(trio: _Trio, tolerance: Tolerance, poison: int, picked: Picked | None) -> Errors:
-    """One output."""
+def _compare(trio: _Trio, i: int, wanted: Answers, tolerance: Tolerance, poison: int) -> Errors:
+    """One output, by its number."""
     got, truth, own = trio
     if got.shape != own.shape:
         raise Mismatch("has the wrong shape")
@@ -90,17 +91,18 @@ def _compare(trio: _Trio, tolerance: Tolerance, poison: int, picked: Picked | No
         raise ValueError("the truth and torch's own answer differ in shape")
     if got.numel() == 0:
         return Errors(0.0, 0.0)
-    if picked is not None:
+    if (picked := wanted.picked.get(i)) is not None:
         if wrong := fault(got, truth, picked):
             raise Mismatch(wrong)
         return Errors(0.0, 0.0)
     if not got.dtype.is_floating_point:
         _refuse(_unequal(trio, tolerance.loosen, poison))
         return Errors(0.0, 0.0)
-    return _floats(trio, tolerance, poison)
+    cap = max(BOUNDS[d].cap for d in (got.dtype, wanted.coarsest.get(i, got.dtype)))
+    return _floats(trio, tolerance, poison, cap)
 
 
-def _floats(trio: _Trio, tolerance: Tolerance, poison: int) -> Errors:
+def _floats(trio: _Trio, tolerance: Tolerance, poison: int, cap: float) -> Errors:
     """Where infinities and NaN stand, then 8-bit codes, then how far off all others are."""
     got, truth, own = trio
     beyond = not peak(truth) <= torch.finfo(got.dtype).max
@@ -113,7 +115,7 @@ def _floats(trio: _Trio, tolerance: Tolerance, poison: int) -> Errors:
         _refuse(_other_pattern(trio, poison))
     if got.dtype.itemsize == 1:
         _refuse(_far_codes(trio, tolerance.loosen, poison))
-    return _close(trio, tolerance, poison, plain)
+    return _close(trio, tolerance, poison, plain, cap)
 
 
 def peak(tensor: torch.Tensor) -> float:
@@ -208,7 +210,7 @@ class _Sums:
     error_norm: float
 
 
-def _close(trio: _Trio, tolerance: Tolerance, poison: int, plain: bool) -> Errors:
+def _close(trio: _Trio, tolerance: Tolerance, poison: int, plain: bool, cap: float) -> Errors:
     """Floats; they are `plain` where none is infinite or NaN, nor would be in the rounded truth."""
     got, truth, _ = trio
     norm, finite = _norm(truth, plain)
@@ -216,11 +218,10 @@ def _close(trio: _Trio, tolerance: Tolerance, poison: int, plain: bool) -> Error
     table = torch.stack([part.figures() for part in _parts(*held)])
     # NaN wins in both
     sums = _Sums(*torch.cat((table[:, :6].amax(0), _l2(table[:, 6:], dim=0))).tolist())
-    bound, info = BOUNDS[got.dtype], torch.finfo(got.dtype)
-    # half a step of the subnormal grid is rounding, whatever the scale
+    info = torch.finfo(got.dtype)  # half a step of its subnormal grid is rounding, at any scale
     subnormal = info.smallest_normal * info.eps * sqrt(finite)
-    cap = min(HIGHEST_CAP, bound.cap * tolerance.loosen) * norm + subnormal
-    if reason := _fault(sums, tolerance.times_torch, cap):
+    most = min(HIGHEST_CAP, cap * tolerance.loosen) * norm + subnormal
+    if reason := _fault(sums, tolerance.times_torch, most):
         unwritten = (seen(p.got, poison) & ~(p.error <= p.allowed) for p in _parts(*held))
         raise Mismatch(UNWRITTEN if any(bool(u.any()) for u in unwritten) else reason)
     if got.dtype.itemsize == 1 and is_cut(sums.norm, sums.norm_own, finite):

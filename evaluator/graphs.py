@@ -113,7 +113,7 @@ def _plain(program: ExportedProgram) -> Traced:
     if not outputs:
         raise ProblemError("the reference returns no tensor and writes to none of its inputs")
     live = tuple(_live(nodes, outputs))
-    used = {*outputs, *_refs(live)}
+    used = {*outputs, *refs(live)}
     constants = {name: aten.pack(tensor) for name, tensor in held.items() if name in used}
     shown = {node.name: node.meta.get("val") for node in program.graph.nodes}
     graph = Graph(tuple(inputs), live, outputs, constants)
@@ -158,15 +158,16 @@ def _with_eps(name: str, node: FxNode, kwargs: Mapping[str, Any]) -> Mapping[str
     return {**kwargs, "eps": torch.finfo(x.meta["val"].dtype).eps}
 
 
-def _refs(value: object) -> Iterator[str]:
+def refs(value: object) -> Iterator[str]:
+    """The names that a node, or an argument, refers to."""
     match value:
         case Node():
-            yield from _refs([*value.args, *value.kwargs.values()])
+            yield from refs([*value.args, *value.kwargs.values()])
         case {"ref": str(name)}:
             yield name
         case list() | tuple():
             for item in value:
-                yield from _refs(item)
+                yield from refs(item)
 
 
 def _live(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Node]:
@@ -175,7 +176,7 @@ def _live(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Node]:
     for node in reversed(nodes):
         if node.name in wanted:
             kept.append(node)
-            wanted.update(_refs(node))
+            wanted.update(refs(node))
     return kept[::-1]
 
 
@@ -189,7 +190,7 @@ def check(graph: Graph) -> None:
     for node in graph.nodes:
         if node.op != "getitem":
             aten.resolve(node.op)
-        missing = set(_refs(node)) - known
+        missing = set(refs(node)) - known
         if missing or node.name in known:
             raise ProblemError(f"node {node.name!r} of the graph is out of order")
         known.add(node.name)
@@ -226,11 +227,11 @@ def run(
         name: tensor.to(where, aten.wide_dtype(tensor.dtype) if widen else tensor.dtype)
         for name, tensor in given.items()
     }
-    last_use = {name: i for i, node in enumerate(graph.nodes) for name in _refs(node)}
+    last_use = {name: i for i, node in enumerate(graph.nodes) for name in refs(node)}
     with torch.no_grad():
         for i, node in enumerate(graph.nodes):
             values[node.name] = after(node, call(node, values, where, widen, before))
-            for name in set(_refs(node)) - set(graph.outputs):
+            for name in set(refs(node)) - set(graph.outputs):
                 if last_use[name] == i:
                     del values[name]
     return tuple(_tensor(name, values[name]) for name in graph.outputs)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
 from evaluator.codes import unrounded
 from evaluator.graphs import run
+from evaluator.rounding import coarsest
 from kernel_library.graph import Graph, Node
 
 #: Ops that give indices: the place of theirs among their results, the position of the axis among
@@ -60,13 +62,15 @@ class Picked:
 class Answers:
     """What a reference says at one point: the float64 truth, torch's own, and what is picked.
 
-    `unrounded` is what 8-bit integers were rounded from, by the number of the output.
+    By the number of an output, `unrounded` is what 8-bit integers were rounded from, and `coarsest`
+    the dtype of the fewest bits on the way.
     """
 
     truth: Sequence[torch.Tensor]
     own: Sequence[torch.Tensor]
     picked: Mapping[int, Picked] = field(default_factory=dict)
     unrounded: Mapping[int, torch.Tensor] = field(default_factory=dict)
+    coarsest: Mapping[int, torch.dtype] = field(default_factory=dict)
 
 
 def answers(graph: Graph, inputs: Sequence[torch.Tensor], widen: bool = True) -> Answers:
@@ -76,7 +80,14 @@ def answers(graph: Graph, inputs: Sequence[torch.Tensor], widen: bool = True) ->
     """
     found = tuple(picks(graph))
     watched = replace(graph, outputs=(*graph.outputs, *(pick.source for pick in found)))
-    own = run(watched, inputs)
+    dtypes: dict[str, torch.dtype] = {}
+
+    def noted(node: Node, result: Any) -> Any:  # noqa: ANN401
+        if isinstance(result, torch.Tensor) and result.is_floating_point():
+            dtypes[node.name] = result.dtype
+        return result
+
+    own = run(watched, inputs, after=noted)
     if widen:
         truth = run(watched, inputs, widen=True)
     else:
@@ -85,7 +96,8 @@ def answers(graph: Graph, inputs: Sequence[torch.Tensor], widen: bool = True) ->
     sources = zip(found, truth[count:], own[count:], strict=True)
     picked = {pick.output: Picked(t, o, pick.axis, pick.stable) for pick, t, o in sources}
     codes = unrounded(graph, inputs, own[:count], widen)
-    return Answers(truth[:count], own[:count], picked, codes)
+    steps = {n: dtype for n, dtype in enumerate(coarsest(graph, dtypes)) if dtype}
+    return Answers(truth[:count], own[:count], picked, codes, steps)
 
 
 def picks(graph: Graph) -> Iterator[Pick]:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from evaluator import aten
-from evaluator.graphs import run
+from evaluator.graphs import refs, run
 from kernel_library.graph import Graph, Node
 
 #: Products of matrices, by name, and which argument is summed over along its last axis.
@@ -113,6 +113,22 @@ def is_exact(node: Node, nodes: Mapping[str, Node]) -> bool:
     # torch calls a cast a view, too, for one to the same dtype is
     view = getattr(aten.resolve(node.op), "is_view", False) and _name(node) != "to"
     return view or _name(node) in _EXACT
+
+
+def coarsest(graph: Graph, dtypes: Mapping[str, torch.dtype]) -> tuple[torch.dtype | None, ...]:
+    """By output, the dtype of the fewest bits that anything it was computed from was rounded to.
+
+    `dtypes` are the graph's floats by name. None where no node that it comes of rounds.
+    """
+    steps: dict[str, torch.dtype | None] = {}
+    nodes = {node.name: node for node in graph.nodes}
+    for node in graph.nodes:
+        own = None if is_exact(node, nodes) else dtypes.get(node.name)
+        known = [own, *(steps.get(name) for name in refs(node))]
+        steps[node.name] = max(
+            (dtype for dtype in known if dtype), key=lambda d: torch.finfo(d).eps, default=None
+        )
+    return tuple(steps.get(name) for name in graph.outputs)
 
 
 def _sums(node: Node) -> bool:

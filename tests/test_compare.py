@@ -272,6 +272,25 @@ def test_eight_bit_floats_may_be_one_code_off_and_no_more():
         judge((codes + 2 * noise).view(torch.float8_e4m3fn), truth)
 
 
+def gate(x, w):
+    """Logits in 16 bits and their softmax in float32, as a mixture of experts routes by."""
+    return torch.softmax(torch.nn.functional.linear(x, w), 1, dtype=torch.float32)
+
+
+def test_an_output_is_capped_by_the_shortest_dtype_that_the_reference_rounds_to():
+    random = torch.Generator().manual_seed(0)
+    x, w = (torch.randn(n, 256, generator=random).bfloat16() for n in (128, 8))
+    wanted = answers(trace(gate, (x, w), {}), (x, w))
+    compare(wanted.own, wanted, PLAIN)
+    with pytest.raises(Mismatch):
+        compare((wanted.own[0] * 1.05,), wanted, PLAIN)
+    # without that rounding, as where a 16-bit input is only widened, the cap is float32's
+    wide = answers(trace(gate, (x.float(), w.float()), {}), (x.float(), w.float()))
+    assert wanted.coarsest == {0: torch.bfloat16} and wide.coarsest == {0: torch.float32}
+    with pytest.raises(Mismatch):
+        compare(wanted.own, wide, PLAIN)
+
+
 def test_a_reason_shows_no_slack():
     truth = normal(16, 64)
     with pytest.raises(Mismatch) as wrong:
