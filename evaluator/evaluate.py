@@ -36,6 +36,8 @@ Finished = tuple[tuple[Checked, ...], Timed, Mapping[str, float]]
 Finish = Callable[[OpSpec, Candidate, Sequence[Point], Sequence[Point], Recordings], Finished]
 #: Spilled bytes per thread beyond which a kernel is not worth the GPU's time.
 MOST_SPILLS = 1024
+#: Said of hidden sizes, with or without other options, that a problem does not have.
+LEFT_OUT = "left out: the reference itself raises there"
 #: What vector units compute for each byte that comes: 63 TFLOP/s beside 4.3 TB/s on an H200.
 VECTOR_FLOPS_A_BYTE = 15
 
@@ -46,7 +48,8 @@ class Lab:
 
     `measure` times the recordings of the timed points; `finish` checks first, at the smoke points
     and then at the matrix, and raises at stage "smoke" for what fails at the first. `deep` looks
-    into what is too dear to ask of every candidate, and tells what it could look into.
+    into what is too dear to ask of every candidate, and tells what it could look into. `able`
+    leaves out the hidden points that the reference itself cannot take.
     """
 
     record_of: Record
@@ -58,6 +61,7 @@ class Lab:
     measure: Measure
     finish: Finish
     deep: Callable[[OpSpec, Candidate], tuple[str, ...]]
+    able: Callable[[OpSpec, Sequence[Point]], Sequence[Point]] = lambda op, points: points
 
 
 @dataclass(slots=True)
@@ -112,8 +116,8 @@ def evaluate(op: OpSpec, candidate: Candidate, lab: Lab, *, deep: bool = False) 
         kernels = facts_of(tapes)
         fit_to_run(op, [*smoke, *timed], tapes)
         with watch("correct"):
-            points, timed_tapes = [*smoke, *lab.matrix(op, candidate)], tapes[len(smoke) :]
-            unseen = len({str(at) for at, _ in points if not is_public(op, at)})
+            drawn, timed_tapes = [*smoke, *lab.matrix(op, candidate)], tapes[len(smoke) :]
+            points = lab.able(op, drawn)
             checked, told, spent = lab.finish(op, candidate, points, timed, timed_tapes)
         watch.parts("correct", spent)
         measured, notes = told
@@ -121,13 +125,20 @@ def evaluate(op: OpSpec, candidate: Candidate, lab: Lab, *, deep: bool = False) 
             with watch("deep"):
                 notes = (*notes, *lab.deep(op, candidate))
         record = _told(lab, watch, kernels)
-        sizes = f"{unseen or 'no'} hidden size{'s' * (unseen != 1)}"
-        whole = replace(record, checks=(sizes, *record.checks, *notes))
+        whole = replace(record, checks=(_sizes(op, drawn, points), *record.checks, *notes))
         return Passed(checked, whole, measured, kernels)
     except CandidateError as error:
         facts = error.kernels or kernels
         record = _told(lab, watch, facts)
         return Rejected(error.stage, error.reason, record, error.at, facts)
+
+
+def _sizes(op: OpSpec, drawn: Sequence[Point], points: Sequence[Point]) -> str:
+    """How many hidden sizes there were, and how many the reference could not take."""
+    unseen = len({str(at) for at, _ in points if not is_public(op, at)})
+    lost = len({str(at) for at, _ in drawn if not is_public(op, at)}) - unseen
+    told = f"{unseen or 'no'} hidden size{'s' * (unseen != 1)}"
+    return f"{told}, {lost} {LEFT_OUT}" if lost else told
 
 
 def _told(lab: Lab, watch: _Watch, kernels: Sequence[KernelFacts]) -> Record:

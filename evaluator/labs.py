@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -26,10 +27,18 @@ from evaluator.cores import cores
 from evaluator.deep.points import everywhere, ragged
 from evaluator.deep.running import sanitize
 from evaluator.deep.stage import Bench, look
-from evaluator.evaluate import Finish, Finished, Lab, Recordings, Timed, one_by_one
+from evaluator.evaluate import (
+    LEFT_OUT,
+    Finish,
+    Finished,
+    Lab,
+    Recordings,
+    Timed,
+    one_by_one,
+)
 from evaluator.hidden import INTERPRETED, REPLAYED, Budget, setting
 from evaluator.inputs import LAYOUTS, NUMBERED, Case, size_of
-from evaluator.intake import export
+from evaluator.intake import Graphs
 from evaluator.interpret.judge import check_interpreted
 from evaluator.isolate import Isolate
 from evaluator.matrix import Point
@@ -40,8 +49,7 @@ from evaluator.sandbox import Zygote
 from evaluator.turns import Turns
 from kernel_library.candidate import Candidate
 from kernel_library.device import Device
-from kernel_library.graph import Graph
-from kernel_library.spec import OpSpec, Workload
+from kernel_library.spec import OpSpec
 from kernel_library.tape import Recording
 from kernel_library.verdict import Checked, Mechanism, Record, SandboxLevel
 
@@ -145,32 +153,6 @@ class Tapes:
             return known
 
 
-class Graphs:
-    """The reference's graphs, exported once for each workload of an op."""
-
-    def __init__(self, isolate: Isolate) -> None:
-        self._isolate = isolate
-        self._known: dict[str, dict[str, Graph]] = {}
-        self._lock = Lock()
-
-    def __call__(self, op: OpSpec, workloads: Sequence[Workload]) -> OpSpec:
-        """The op with a graph for each of the workloads, and no other: all of them travel."""
-        wanted = {str(at) for at in workloads}
-        with self._lock:
-            known = self._known.setdefault(op.digest, {})
-            here = {**op.reference.graphs, **known}
-        had = {at: graph for at, graph in here.items() if at in wanted}
-        # beside others: a candidate of other settings has hidden sizes of its own to export
-        filled = export(_with_graphs(op, had), workloads, self._isolate)
-        with self._lock:
-            known.update(filled.reference.graphs)
-        return filled
-
-
-def _with_graphs(op: OpSpec, graphs: Mapping[str, Graph]) -> OpSpec:
-    return replace(op, reference=replace(op.reference, graphs=graphs))
-
-
 def interpreted_lab(rooms: Rooms, secret: int | None = None) -> Lab:
     """A lab without a GPU: right or not on small data, compiled for sm_90, and no times."""
     secret = secrets.randbits(62) if secret is None else secret
@@ -184,7 +166,8 @@ def interpreted_lab(rooms: Rooms, secret: int | None = None) -> Lab:
         "interpreted", rooms.level, versions=versions(), checks=_checks(INTERPRETED),
         layouts=LAYOUTS, confinement=rooms.confinement,
     )  # fmt: skip
-    return _lab(told, secret, INTERPRETED, tapes, one_by_one(run, _untimed))
+    lab = _lab(told, secret, INTERPRETED, tapes, one_by_one(run, _untimed))
+    return replace(lab, able=graphs.able)
 
 
 def replayed_lab(
@@ -205,12 +188,16 @@ def replayed_lab(
         return graphs(op, [at for at, _ in points]), _takes(points, recordings)
 
     def look_deep(op: OpSpec, candidate: Candidate) -> tuple[str, ...]:
-        smoke, tiny = matrix.smoke(op, secret), _points(op, candidate, secret, INTERPRETED)
-        whole = [smoke, *_points(op, candidate, secret, budget)]
-        points = everywhere(op, secret, [smoke, *ragged(op, tiny)], whole)
+        able, smoke = partial(graphs.able, op), matrix.smoke(op, secret)
+        tiny = able(_points(op, candidate, secret, INTERPRETED))
+        whole = [smoke, *able(_points(op, candidate, secret, budget))]
+        drawn = everywhere(op, secret, [smoke, *ragged(op, tiny)], whole)
+        points = replace(drawn, bent=able(drawn.bent), long=able(drawn.long))
+        lost = len(drawn.bent) + len(drawn.long) - len(points.bent) - len(points.long)
         with rooms.seats:
             bench = Bench(taken, rooms.recorder, rooms.player, sanitize, rooms.turns)
-            return look(op, candidate, points, bench)
+            notes = look(op, candidate, points, bench)
+        return (*notes, f"{lost} of these sizes {LEFT_OUT}") if lost else notes
 
     def raced(op: OpSpec, points: Sequence[Point], takes: Sequence[Take], timed: int) -> Reply:
         whole, asked = graphs(op, [at for at, _ in points]), perf_counter()
@@ -241,7 +228,7 @@ def replayed_lab(
         layouts=LAYOUTS, confinement=rooms.confinement,
     )  # fmt: skip
     lab = _lab(told, secret, budget, tapes, finish)
-    return replace(lab, measure=measure, deep=look_deep)
+    return replace(lab, able=graphs.able, measure=measure, deep=look_deep)
 
 
 def _lab(told: Record, secret: int, budget: Budget, tapes: Tapes, finish: Finish) -> Lab:

@@ -73,6 +73,17 @@ def test_the_smoke_points_are_checked_before_all_others():
     assert verdict.record.checks[0] == "1 hidden size"
 
 
+def test_hidden_sizes_that_the_reference_cannot_take_are_told():
+    odd, even = ((replace(AT, dims={"N": n}), None) for n in (7, 6))
+    drawn = {"matrix": lambda op, c: [(AT, None), odd, even]}
+    some = lab(**drawn, able=lambda op, points: [p for p in points if p != odd])
+    told = evaluate(OP, CANDIDATE, some).record.checks[0]
+    assert told == "1 hidden size, 1 left out: the reference itself raises there"
+    none = lab(**drawn, able=lambda op, points: [(AT, None)])
+    told = evaluate(OP, CANDIDATE, none).record.checks[0]
+    assert told == "no hidden sizes, 2 left out: the reference itself raises there"
+
+
 def test_what_does_not_compile_is_not_run():
     broken = fails(CandidateError("record", "line 3: no"))
     verdict = evaluate(OP, CANDIDATE, lab(record=broken, run=never))

@@ -5,14 +5,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from candidates import RIGHT
 from tapes import AT, CASE, op_of
 
-from evaluator.intake.wire import Ask, Exported, Exports, Meta, ask_json, reply_json
+from evaluator.errors import ProblemError
+from evaluator.evaluate import LEFT_OUT
+from evaluator.intake import Graphs
+from evaluator.intake.wire import Ask, Exported, Exports, Failure, Meta, ask_json, reply_json
 from evaluator.isolate import Done
-from evaluator.labs import TOGETHER, Graphs, Rooms, Tapes, players
+from evaluator.labs import TOGETHER, Rooms, Tapes, players
 from evaluator.turns import Turns
 from kernel_library.candidate import Candidate
-from kernel_library.spec import Reference
+from kernel_library.spec import OpSpec, Reference, Tensor, grid
 
 (COPY,) = op_of().reference.graphs.values()
 OP = replace(op_of(), reference=Reference("def reference(x): ..."))
@@ -23,14 +27,19 @@ def at(n):
 
 
 def exporting(asked, meanwhile=lambda: None):
-    """An isolate that exports a copy, whatever it is asked, and keeps the sizes."""
+    """An isolate that exports a copy, of even sizes or small ones, and keeps the sizes."""
 
     def isolate(job, request, seconds):
         ask: Ask = ask_json.validate_json(request)
         shapes = [call.args[0].tensors[0].shape for call in ask.calls]
         asked.append([n for _, n in shapes])
         meanwhile()
-        each = tuple(Exported(COPY, (Meta(shape, "float32"),), ()) for shape in shapes)
+        each = tuple(
+            Exported(COPY, (Meta(shape, "float32"),), ())
+            if shape[1] < 10 or shape[1] % 2 == 0
+            else Failure("N must be even")
+            for shape in shapes
+        )
         return Done(reply_json.dump_json(Exports(each)))
 
     return isolate
@@ -52,6 +61,33 @@ def test_two_candidates_export_side_by_side():
     with ThreadPoolExecutor(2) as pool:
         made = list(pool.map(lambda n: graphs(OP, [at(n)]), (5, 6)))
     assert [list(op.reference.graphs) for op in made] == [[str(at(5))], [str(at(6))]]
+
+
+def test_hidden_sizes_that_the_reference_cannot_take_are_left_out_but_no_public_one():
+    asked = []
+    graphs = Graphs(exporting(asked))
+    tiny = replace(CASE, values="tiny")
+    points = [(AT, CASE), (at(11), CASE), (at(12), CASE), (at(13), tiny)]
+    for _ in range(2):
+        able = graphs.able(OP, points)
+        assert able == [(AT, CASE), (at(12), CASE), (AT, tiny)]
+        assert len(graphs(OP, [at for at, _ in able]).reference.graphs) == 2
+    assert asked == [[40, 11, 12, 13]]
+    public = replace(OP, workloads=(AT, at(11)))
+    with pytest.raises(ProblemError, match="must be even"):
+        graphs.able(public, points)
+    with pytest.raises(ProblemError, match="must be even"):
+        graphs(OP, [at(11)])
+
+
+def test_a_problem_whose_constraint_nobody_wrote_down_still_has_a_verdict(judge):
+    pairs = "def reference(x):\n    return (x * 2 + 1).unflatten(-1, (-1, 2)).flatten(1)\n"
+    op = OpSpec(
+        "pairs", {"x": Tensor("M N")}, {"y": Tensor("M N")},
+        grid("M N", {"check": [(3, 40), (5, 126)]}, ("float32",)), reference=Reference(pairs),
+    )  # fmt: skip
+    verdict = judge(op, Candidate("pairs", RIGHT, "entry"))
+    assert verdict.kind == "passed" and LEFT_OUT in verdict.record.checks[0]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Problems in: a stranger's file becomes a contract; their Python runs only in the sandbox."""
 
-from evaluator.intake.exporting import export
+from evaluator.intake.exporting import Graphs, export
 from evaluator.intake.reading import Problem, read
 
-__all__ = ["Problem", "export", "read"]
+__all__ = ["Graphs", "Problem", "export", "read"]

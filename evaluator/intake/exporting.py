@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from threading import Lock
 
 from evaluator.errors import ProblemError
 from evaluator.graphs import check
+from evaluator.inputs import Case, size_of
 from evaluator.intake.asking import call_at, exports
 from evaluator.intake.wire import Exported, Failure
 from evaluator.isolate import Isolate
+from evaluator.matrix import Point, is_public
 from kernel_library.graph import Graph
 from kernel_library.spec import OpSpec, Workload
 
@@ -21,20 +24,97 @@ def export(op: OpSpec, workloads: Sequence[Workload], isolate: Isolate) -> OpSpe
     outputs, then its mutated inputs in the order of `mutates`. Workloads that have a graph are
     not exported again. Raises `ProblemError` where the reference raises or breaks the contract.
     """
+    filled, refused = _tried(op, workloads, isolate)
+    for error in refused.values():
+        raise error
+    return filled
+
+
+def _tried(
+    op: OpSpec, workloads: Sequence[Workload], isolate: Isolate
+) -> tuple[OpSpec, dict[str, ProblemError]]:
+    """As `export`, and why the reference has no graph where it raises."""
     known = op.reference.graphs
     missing = list({str(at): at for at in workloads if str(at) not in known}.values())
     if not missing:
-        return op
+        return op, {}
     calls = [call_at(op, at) for at in missing]
     answers = exports(isolate, op.reference.source, op.reference.entry, calls)
-    graphs = {str(at): _agreed(op, at, answer) for at, answer in zip(missing, answers, strict=True)}
-    filled = {**known, **graphs}
-    return replace(op, reference=replace(op.reference, graphs=filled))
+    graphs, refused = dict(known), dict[str, ProblemError]()
+    for at, answer in zip(missing, answers, strict=True):
+        if isinstance(answer, Failure):
+            told = f"{answer.message} (at {at})"
+            refused[str(at)] = ProblemError(told, answer.where or "reference")
+        else:
+            graphs[str(at)] = _agreed(op, at, answer)
+    return _with_graphs(op, graphs), refused
 
 
-def _agreed(op: OpSpec, at: Workload, answer: Exported | Failure) -> Graph:
-    if isinstance(answer, Failure):
-        raise ProblemError(f"{answer.message} (at {at})", answer.where or "reference")
+def _with_graphs(op: OpSpec, graphs: Mapping[str, Graph]) -> OpSpec:
+    return replace(op, reference=replace(op.reference, graphs=graphs))
+
+
+class Graphs:
+    """The reference's graphs, exported once for each workload of an op."""
+
+    def __init__(self, isolate: Isolate) -> None:
+        self._isolate = isolate
+        self._known: dict[str, dict[str, Graph]] = {}
+        self._refused: dict[str, dict[str, ProblemError]] = {}
+        self._lock = Lock()
+
+    def __call__(self, op: OpSpec, workloads: Sequence[Workload]) -> OpSpec:
+        """The op with a graph for each of the workloads, and no other: all of them travel."""
+        filled, refused = self._filled(op, workloads)
+        for error in refused.values():
+            raise error
+        return filled
+
+    def able(self, op: OpSpec, points: Sequence[Point]) -> list[Point]:
+        """The points without the hidden ones at whose sizes or options the reference raises.
+
+        The reference alone is asked, without the candidate. Other values or another layout are
+        tried at the largest public point of those given instead, so that none of them is lost.
+        Raises `ProblemError` where the reference raises at a public one.
+        """
+        _, refused = self._filled(op, [at for at, _ in points])
+        public = [at for at, _ in points if is_public(op, at)]
+        for at in public:
+            if str(at) in refused:
+                raise refused[str(at)]
+        largest = sorted(public, key=lambda at: -size_of(op, at))[:1]
+        kept = list[Point]()
+        for at, case in points:
+            if str(at) not in refused:
+                kept.append((at, case))
+            elif not _is_plain(case):
+                kept += [(there, case) for there in largest]
+        return kept
+
+    def _filled(
+        self, op: OpSpec, workloads: Sequence[Workload]
+    ) -> tuple[OpSpec, dict[str, ProblemError]]:
+        wanted = {str(at): at for at in workloads}
+        with self._lock:
+            known = self._known.setdefault(op.digest, {})
+            raised = self._refused.setdefault(op.digest, {})
+            here = {**op.reference.graphs, **known}
+            refused = {at: raised[at] for at in wanted if at in raised}
+        had = {at: graph for at, graph in here.items() if at in wanted}
+        # beside others: a candidate of other settings has hidden sizes of its own to export
+        asked = [at for name, at in wanted.items() if name not in refused]
+        filled, failed = _tried(_with_graphs(op, had), asked, self._isolate)
+        with self._lock:
+            known.update(filled.reference.graphs)
+            raised.update(failed)
+        return filled, refused | failed
+
+
+def _is_plain(case: Case) -> bool:
+    return (case.layout, case.values) == ("contiguous", "recipe")
+
+
+def _agreed(op: OpSpec, at: Workload, answer: Exported) -> Graph:
     check(answer.graph)
     graph = _ordered(op, at, answer)
     names = op.names(at)
