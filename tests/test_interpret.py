@@ -250,6 +250,11 @@ def test_a_grids_function_is_the_launchers_own():
     judge(SOFTMAX.replace(launched, "_row[lambda meta: (len(x.clone()),)]("))
 
 
+def test_a_launcher_may_ask_whether_a_graph_is_being_captured():
+    asks = "    if torch.cuda.is_current_stream_capturing():\n        raise RuntimeError\n"
+    judge(SOFTMAX.replace("    M, N = x.shape\n", asks + "    M, N = x.shape\n"))
+
+
 def test_a_cached_output_is_found_by_fresh_contents_at_the_same_address():
     cache = "    key = x.data_ptr()\n    if key in SEEN:\n        return SEEN[key]\n"
     source = SOFTMAX.replace("    M, N = x.shape\n", cache + "    M, N = x.shape\n")

@@ -83,6 +83,7 @@ def pretend_cuda() -> None:
         "device": lambda device=None: nullcontext(),
         "device_of": lambda tensor=None: nullcontext(),
         "stream": lambda stream=None: nullcontext(),
+        "is_current_stream_capturing": lambda: False,
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
