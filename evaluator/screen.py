@@ -55,8 +55,9 @@ def parse(candidate: Candidate) -> ast.Module:
 def screen(op: OpSpec, candidate: Candidate) -> None:
     """Refuse what cannot pass later. Raises `CandidateError` (stage "parse" or "screen")."""
     tree = parse(candidate)
-    # what runs where the file is the program is not run here
-    tree.body = [node for node in tree.body if not _is_main(node)]
+    # what runs where the file is the program is not run here, if the name is what it seems
+    if not _renames_itself(tree):
+        tree.body = [node for node in tree.body if not _is_main(node)]
     findings = [*_shape(tree, op, candidate), *_lines(tree, op)]
     if findings:
         raise CandidateError("screen", "; ".join(dict.fromkeys(findings[:5])))
@@ -150,9 +151,25 @@ def _is_jit(decorator: ast.expr) -> bool:
 def _is_main(node: ast.stmt) -> bool:
     """`if __name__ == "__main__":`"""
     match node:
-        case ast.If(test=ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()]), orelse=[]):
+        case ast.If(
+            test=ast.Compare(
+                left=ast.Name(id="__name__"),
+                ops=[ast.Eq()],
+                comparators=[ast.Constant(value="__main__")],
+            ),
+            orelse=[],
+        ):
             return True
     return False
+
+
+def _renames_itself(tree: ast.Module) -> bool:
+    """Whether `__name__` stands anywhere but where it is read: as a target, an alias, a string."""
+    return any(
+        value == "__name__" and not isinstance(getattr(node, "ctx", None), ast.Load)
+        for node in ast.walk(tree)
+        for _, value in ast.iter_fields(node)
+    )
 
 
 def _lines(tree: ast.Module, op: OpSpec) -> Iterator[str]:

@@ -158,6 +158,25 @@ def test_what_is_the_candidates_own_is_no_library():
     assert said(f"{made}_kernel = triton.jit(_kernel)\n") == ""
 
 
+@pytest.mark.parametrize(
+    ("bound", "main"),
+    [
+        ('__name__ = "__main__"', "__main__"),
+        ('for __name__ in ("__main__",): pass', "__main__"),
+        ("from typing import Any as __name__", "__main__"),
+        ("def __name__(): pass", "__main__"),
+        ("try: ...\nexcept Exception as __name__: pass", "__main__"),
+        ('vars()["__name__"] = "__main__"', "__main__"),
+        ("print(__name__)", "candidate"),
+    ],
+)
+def test_a_block_that_runs_at_import_is_screened(bound, main):
+    block = f'if __name__ == "{main}":\n    import os\n'
+    assert "os cannot be imported" in said(f"{RIGHT}{bound}\n{block}")
+    kernel = "print(_kernel.__name__, __name__)"
+    assert said(f'{RIGHT}{kernel}\nif __name__ == "__main__":\n    import os\n') == ""
+
+
 def test_an_op_may_allow_a_library_call():
     for allows in (("mm",), ("aten.mm",), ("aten.mm.default",)):
         op = replace(OP, allows=allows)
