@@ -61,7 +61,7 @@ REPLAYED = Budget(
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 31, 61, 127, 251, 509, 1021, 2039, 4093)
 _POWERS = tuple(1 << n for n in range(3, 14))
-_LENGTHS = (1, 2, 17, 33)
+_LENGTHS = (1, 2, 17, 33, 129)
 _TRIES = 40
 _FOLDED: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
@@ -192,8 +192,10 @@ def _legal(
 ) -> Iterator[Workload]:
     """Legal workloads within the size limit whose aimed axes come from their own choices."""
     random, budget = means
+    # one more than what the source may take at a time
+    lengths = [*_LENGTHS, *(n + 1 for n in edges if n < 256)]
     for _ in range(_TRIES):
-        length = random.choice(_LENGTHS) if _any_length(op) and random.random() < 0.5 else None
+        length = random.choice(lengths) if _any_length(op) and random.random() < 0.5 else None
         dims = {
             axis: _resized(base.dims[axis], _kinds(axis, base, aim, edges), length, random)
             for axis in free_axes(op)
@@ -216,6 +218,8 @@ def _chosen(option: Option, now: Value, random: Random) -> Value:
         return random.choice(option.choices)
     if not isinstance(now, float) or random.random() < 0.5:
         return now
+    if now == 0:
+        return random.choice((0.1, 1.0))
     # an epsilon or a rate grows; what is nearly 1, as a decay is, goes as far again from there
     return now * 64 if abs(now) < 0.1 else 2 * now - 1 if 0.75 < now < 1 else now / 2
 

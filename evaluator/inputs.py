@@ -13,13 +13,13 @@ from typing import Literal, get_args
 
 import torch
 
-from evaluator.values import ALIKE, Names, Values, bend, draw_values
-from kernel_library.recipe import Normal, Offsets, Recipe, Scales, Uniform
+from evaluator.values import INFINITE, Names, Values, bend, draw_values
+from kernel_library.recipe import Index, Normal, Offsets, Recipe, Scales, Simplex, Uniform
 from kernel_library.spec import OpSpec, Shape, Tensor, Workload
 
 Layout = Literal[
-    "contiguous", "transposed", "permuted", "padded", "step2", "expanded", "still", "unaligned",
-    "unlike", "wide",
+    "contiguous", "transposed", "permuted", "padded", "sliced", "step2", "expanded", "still",
+    "unaligned", "unlike", "wide",
 ]  # fmt: skip
 #: Those that every candidate meets; `wide` takes gigabytes.
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)[:-1]
@@ -30,6 +30,10 @@ ONE_ALONE = frozenset({"expanded", "still", "wide"})
 NUMBERED = ONE_ALONE | {"unlike"}
 #: What inputs of unlike layouts have by turns, so that no stride of one is another's.
 _UNLIKE: tuple[Layout, ...] = ("contiguous", "transposed", "padded", "step2")
+#: What some classes bend beside normal and uniform inputs.
+_ALSO: Mapping[Values, tuple[type[Recipe], ...]] = {
+    "tiny": (Scales,), "zeros": (Scales,), "onehot": (Simplex,),
+}  # fmt: skip
 #: The number that stands for all inputs that can be bent.
 ALL = -1
 Inputs = dict[str, torch.Tensor | list[torch.Tensor]]
@@ -80,7 +84,10 @@ def places(op: OpSpec, at: Workload, case: Case) -> dict[str, tuple[Place, ...]]
     """The memory layout of each input, without drawing it: what a recording needs to know."""
     names = op.names(at)
     return {
-        name: tuple(place(shape, _layout(op, name, case), number) for shape in tensor.shapes(names))
+        name: tuple(
+            place(shape, _layout(op, name, case, i), number + i)
+            for i, shape in enumerate(tensor.shapes(names))
+        )
         for number, (name, tensor) in enumerate(op.inputs.items())
     }
 
@@ -102,6 +109,10 @@ def place(shape: Shape, layout: Layout, number: int = 0) -> Place:
         # a multiple of 16 more, by which Triton compiles aligned rows and others apart
         longer = _row_major((*shape[:-1], shape[-1] + 16 * (number + 1)))
         return Place(shape, longer, 0, longer[0] * shape[0])
+    if layout == "sliced" and len(shape) > 2:
+        # rows stay close together, and the axes around them do not: a third of a fused projection
+        wider = _row_major((shape[0], *(n + 1 for n in shape[1:-1]), shape[-1]))
+        return Place(shape, wider, 0, wider[0] * shape[0])
     if layout == "still" and size > 1:
         return Place(shape, (0,) * len(shape), 0, 1)
     if layout == "step2" and shape:
@@ -136,22 +147,30 @@ def _wide(shape: Shape) -> Place:
 def bendable(op: OpSpec, at: Workload, values: Values = "recipe") -> list[str]:
     """The inputs that a value class can bend: floating, with a normal or uniform recipe.
 
-    Scales stay positive, but may be small.
+    Scales stay positive, but may be small; weights that sum to one may all be 0 but one; indices
+    may crowd. What is changed in place stays finite, for the order of an update decides what
+    becomes of an infinity.
     """
-    recipes = (Normal, Uniform, Scales) if values in ALIKE else (Normal, Uniform)
+    if values == "crowded":
+        drawn = {name: tensor.recipe for name, tensor in op.inputs.items()}
+        return [
+            n for n, recipe in drawn.items() if isinstance(recipe, Index) and not recipe.distinct
+        ]
+    recipes = (Normal, Uniform, *_ALSO.get(values, ()))
     return [
         name
         for name, tensor in op.inputs.items()
         if op.dtype(tensor, at).startswith(("float", "bfloat"))
         and isinstance(tensor.recipe, recipes)
+        and not (name in op.mutates and values in INFINITE)
     ]
 
 
-def _layout(op: OpSpec, name: str, case: Case) -> Layout:
+def _layout(op: OpSpec, name: str, case: Case, i: int = 0) -> Layout:
     if isinstance(op.inputs[name].recipe, Offsets):
         return "contiguous"
     if case.layout == "unlike":
-        return _UNLIKE[(list(op.inputs).index(name) + case.on) % len(_UNLIKE)]
+        return _UNLIKE[(list(op.inputs).index(name) + i + case.on) % len(_UNLIKE)]
     if case.layout not in ONE_ALONE:
         return case.layout
     spread = spreadable(op, case.layout)
@@ -191,6 +210,8 @@ def _draw_each(
             values = torch.ones_like(values) if _takes_one(tensor.recipe) else values
         if bent:
             values = bend(values, case.values, dtype, random)
+            if isinstance(tensor.recipe, Simplex):
+                values = values / values.sum(-1, keepdim=True)
         yield _lay(values.to(dtype), spot)
 
 

@@ -13,7 +13,7 @@ out: torch takes differences first, and is right to 1e-7 where a loss is nearly 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -129,6 +129,21 @@ def coarsest(graph: Graph, dtypes: Mapping[str, torch.dtype]) -> tuple[torch.dty
             (dtype for dtype in known if dtype), key=lambda d: torch.finfo(d).eps, default=None
         )
     return tuple(steps.get(name) for name in graph.outputs)
+
+
+def is_factor(graph: Graph, inputs: Collection[str]) -> bool:
+    """Whether any of these inputs goes into a product, each element by itself on the way there."""
+    nodes = {node.name: node for node in graph.nodes}
+    reached = set(inputs)
+    for node in graph.nodes:
+        first = _PRODUCTS.get(_name(node))
+        # behind two factors come a bias, or values, and then a mask
+        factors = 3 if "attention" in node.op else 2
+        if first is not None and reached & {*refs(node.args[first : first + factors])}:
+            return True
+        if reached & {*refs(node)} and (is_exact(node, nodes) or not _sums(node)):
+            reached.add(node.name)
+    return False
 
 
 def _sums(node: Node) -> bool:

@@ -23,13 +23,13 @@ from kernel_library.spec import Shape
 
 Values = Literal[
     "recipe", "offset", "large", "negative", "tiny", "mixed", "zeros", "ties", "infinite", "masked",
-    "overflowed", "onehot", "ramp",
+    "overflowed", "onehot", "ramp", "crowded",
 ]  # fmt: skip
 VALUES: tuple[Values, ...] = get_args(Values)
 #: Classes that hold infinities: their truths may be infinite, and a row with NaN says nothing.
 INFINITE: frozenset[Values] = frozenset({"infinite", "masked", "overflowed"})
 #: Classes that all inputs are bent to at once, as well: a sum of two is zero only where both are.
-ALIKE: frozenset[Values] = frozenset({"tiny", "zeros"})
+ALIKE: frozenset[Values] = frozenset({"tiny", "zeros", "onehot"})
 Names = Mapping[str, object]
 
 #: Large values: square roots of them fit, and so do float16 norms; exp of them overflows.
@@ -122,6 +122,14 @@ def _onehot(values: torch.Tensor, dtype: torch.dtype, random: torch.Generator) -
     return torch.zeros_like(values).scatter(-1, kept, values.gather(-1, kept))
 
 
+def _crowded(values: torch.Tensor, dtype: torch.dtype, random: torch.Generator) -> torch.Tensor:
+    """Nearly all indices the same: one expert for most tokens, one label for most rows."""
+    if not values.numel():
+        return values
+    one = values.flatten()[int(_even((1,), random) * values.numel())]
+    return torch.where(_even(values.shape, random) < 15 / 16, one, values)
+
+
 def _ramp(values: torch.Tensor, dtype: torch.dtype, random: torch.Generator) -> torch.Tensor:
     """A sawtooth in memory order: whatever is read from the wrong place differs."""
     steps = torch.arange(values.numel(), device=values.device) % 97
@@ -142,6 +150,7 @@ _BENDS: Mapping[Values, Bend] = {
     "overflowed": _overflowed,
     "onehot": _onehot,
     "ramp": _ramp,
+    "crowded": _crowded,
 }
 
 

@@ -21,7 +21,7 @@ from evaluator.deep.sanitizer import TOOLS
 from evaluator.deep.stage import DOUBTFUL, Bench, look
 from evaluator.errors import CandidateError, LabError, ProblemError
 from evaluator.hidden import INTERPRETED
-from evaluator.inputs import LAYOUTS, WIDE, Case, place, places, size_of
+from evaluator.inputs import ALL, LAYOUTS, WIDE, Case, place, places, size_of
 from evaluator.isolate import Died, Done
 from evaluator.labs import DEFAULT_ARCH, NOT_DEEP
 from evaluator.matrix import describe, matrix, smoke
@@ -32,7 +32,7 @@ from evaluator.record import record
 from evaluator.record.facts import binaries_json, shown_json
 from evaluator.redteam import trials
 from evaluator.turns import Turns
-from evaluator.values import VALUES
+from evaluator.values import ALIKE, VALUES
 from kernel_library.recipe import Offsets
 from kernel_library.spec import OpSpec, Tensor, Workload
 from kernel_library.tape import Call, Scalar
@@ -290,11 +290,24 @@ def test_what_float64_has_no_room_for_is_told_and_nothing_else_is(monkeypatch, t
         assert reply == Reply(notes=(job.NO_ROOM,))
 
 
-def test_each_class_of_values_meets_some_measured_size():
-    (unit,) = [u for u in discover(seeds) if u.op.name == "softmax"]
-    points = bent(unit.op, 7)
-    assert [case.values for _, case in points] == list(VALUES[1:])
-    assert {at.role for at, _ in points} == {"measure"} and points != bent(unit.op, 8)
+def test_each_class_of_values_meets_each_measured_size_that_is_not_very_large():
+    classes = [values for values in VALUES[1:] if values != "crowded"]
+    units = {unit.op.name: unit.op for unit in discover(seeds)}
+    for name, inputs in (("softmax", 1), ("add_rms_norm", 3)):
+        op = units[name]
+        points = bent(op, 7)
+        for at in (at for at in op.workloads if at.role == "measure"):
+            met = [case for there, case in points if there == at]
+            if size_of(op, at) <= 1 << 26:
+                assert list(dict.fromkeys(case.values for case in met)) == classes
+            # all inputs at once as well, where there are some
+            both = {case.values for case in met if case.on == ALL}
+            assert both == (ALIKE & {case.values for case in met} if inputs > 1 else set())
+        assert {case.values for _, case in points} == set(classes) and points != bent(op, 8)
+    # another input of each class under another secret
+    turns = {case.on % 3 for secret in range(9) for _, case in bent(op, secret) if case.on != ALL}
+    assert turns == {0, 1, 2}
+    assert "crowded" in {case.values for _, case in bent(units["cross_entropy"], 7)}
     assert bent(plain_op(), 7) == []
 
 

@@ -52,6 +52,8 @@ LISTS = OpSpec(
     mutates=("p",),
 )
 OPS = (ROWS, GEMM, ATTENTION, LISTS)
+#: The classes that bend floats.
+FLOATS = tuple(values for values in VALUES if values != "crowded")
 names = {"ids": lambda op: getattr(op, "name", None)}
 
 
@@ -76,13 +78,13 @@ def test_every_workload_is_legal_and_fits(op, budget):
 @pytest.mark.parametrize("op", OPS, **names)
 def test_all_layouts_and_value_classes_are_met(op):
     cases = [case for _, case in matrix(op, "", 3, INTERPRETED)]
-    assert {c.values for c in cases} == (
-        set(VALUES) if bendable(op, op.workloads[0]) else {"recipe"}
-    )
+    assert {c.values for c in cases} == {
+        values for values in FLOATS if values == "recipe" or bendable(op, op.workloads[0], values)
+    }
     rows = {"transposed", "padded", "expanded", "unlike"}
-    flat = {"permuted", "still", *rows} if op is LISTS else set()
+    flat = {"permuted", "sliced", "still", *rows} if op is LISTS else set()
     if op in (ROWS, GEMM):
-        flat = {"permuted"}
+        flat = {"permuted", "sliced"}
     assert {c.layout for c in cases} == set(LAYOUTS) - flat
     assert any(c.repeat for c in cases)
     assert {c.poison for c in cases} == {0, 1}
@@ -104,14 +106,14 @@ def bent(points):
 
 
 def test_a_replay_bends_every_input_and_the_interpreter_the_first_and_one_by_turns():
-    each = {(values, on) for values in VALUES[1:] for on in (0, 1)}
-    alike = {("zeros", ALL), ("tiny", ALL)}
+    each = {(values, on) for values in FLOATS[1:] for on in (0, 1)}
+    alike = {("zeros", ALL), ("tiny", ALL), ("onehot", ALL)}
     assert bent(matrix(GEMM, "", 1, REPLAYED)) == each | alike
     three = replace(GEMM, inputs={**GEMM.inputs, "bias": Tensor("N")})
     some = bent(matrix(three, "", 1, INTERPRETED)) - alike
     assert {on for _, on in some} == {0, 1, 2}
-    assert all((values, 0) in some for values in VALUES[1:])
-    assert len(some) < 2 * len(VALUES[1:])
+    assert all((values, 0) in some for values in FLOATS[1:])
+    assert len(some) < 2 * len(FLOATS[1:])
 
 
 def test_each_value_class_meets_the_largest_public_size():
@@ -120,7 +122,7 @@ def test_each_value_class_meets_the_largest_public_size():
     )
     for secret in range(20):
         met = {c.values for at, c in matrix(ROWS, "", secret, REPLAYED) if at == largest}
-        assert met == set(VALUES)
+        assert met == set(FLOATS)
 
 
 def test_each_free_axis_meets_one_and_the_edges_of_the_sources_tiles():
@@ -177,14 +179,19 @@ def test_options_vary_among_their_choices():
 def test_a_float_without_choices_moves_and_is_told_as_another_option():
     op = replace(
         ROWS,
-        options={"eps": Option(1e-6), "beta": Option(0.9), "k": Option(3)},
+        options={
+            "eps": Option(1e-6),
+            "beta": Option(0.9),
+            "k": Option(3),
+            "smoothing": Option(0.0),
+        },
         constraints=("beta < 1",),
     )
     hidden = [at for at, _ in matrix(op, "", 3, REPLAYED) if not is_public(op, at)]
     values = [op.option_values(at) for at in hidden]
     assert {v["eps"] for v in values} == {1e-6, 64e-6}
     assert {v["beta"] for v in values} == {0.9, 0.8}
-    assert {v["k"] for v in values} == {3}
+    assert {v["k"] for v in values} == {3} and {v["smoothing"] for v in values} == {0.0, 0.1, 1.0}
     moved = next(at for at in hidden if op.option_values(at)["eps"] > 1e-6)
     assert "with other options" in describe(op, moved, smoke(op)[1])
     spelled = replace(moved, options=op.option_values(op.workloads[0]))
@@ -209,7 +216,9 @@ def test_a_list_that_may_have_any_length_has_others():
     op = replace(LISTS, inputs={"p": Tensor("S", "float32", count="len(S)")})
     points = [point for secret in range(9) for point in matrix(op, "", secret, REPLAYED)]
     hidden = [at for at, _ in points if not is_public(op, at)]
-    assert {1, 2, 17, 33} <= {len(at.dims["S"]) for at in hidden}
+    assert {1, 2, 17, 33, 129} <= {len(at.dims["S"]) for at in hidden}
+    made = {len(at.dims["S"]) for n in range(9) for at, _ in matrix(op, "n > 64", n, REPLAYED)}
+    assert 65 in made
     assert all(max(at.dims["S"]) < 128 for at in hidden if len(at.dims["S"]) > 2)
 
 
@@ -230,7 +239,7 @@ def test_an_op_of_one_size_and_no_float_is_judged_at_that_size():
     )
     points = matrix(op, "", 1, INTERPRETED)
     assert {str(at) for at, _ in points} == {"N8"}
-    assert {c.values for _, c in points} == {"recipe"}
+    assert {c.values for _, c in points} == {"recipe", "crowded"}
 
 
 def test_an_op_too_large_for_a_budget_is_judged_at_its_smallest():

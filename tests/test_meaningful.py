@@ -10,7 +10,7 @@ from evaluator.graphs import trace
 from evaluator.inputs import Case, draw
 from evaluator.meaningful import FEW, holds, noise, said
 from evaluator.picked import Answers, answers
-from evaluator.rounding import Rounding
+from evaluator.rounding import Rounding, is_factor
 from kernel_library.spec import Tolerance, Workload
 from seeds import cross_entropy, layer_norm_backward, rms_norm_backward
 from seeds import fused_linear_cross_entropy as linear
@@ -299,3 +299,25 @@ def test_what_is_made_or_cast_is_not_summed():
     graph = trace(lambda x: torch.full_like(x, 3.0) * x.to(torch.int32), (x,), {})
     (truth,), (moved,) = answers(graph, (x,)).truth, Rounding(graph, (x,)).run()
     assert torch.allclose(moved, truth, rtol=1e-6, atol=0)
+
+
+def attention(q, k, v, mask):
+    s = q @ k.transpose(-1, -2) * 0.25 + mask
+    return torch.softmax(s, -1) @ v
+
+
+def test_infinities_that_are_factors_of_a_product_hold_nobody_and_masks_do():
+    inputs = tuple(torch.randn(2, 8, 16) for _ in range(3)) + (torch.randn(2, 8, 8),)
+    graph = trace(attention, inputs, {})
+    q, k, v, mask = graph.inputs
+    assert [is_factor(graph, [name]) for name in (q, k, v, mask)] == [True, True, True, False]
+    layer = trace(
+        lambda x, w, b: torch.nn.functional.linear(torch.relu(x), w, b),
+        (torch.randn(3, 8), torch.randn(4, 8), torch.randn(4)), {},
+    )  # fmt: skip
+    assert [is_factor(layer, [name]) for name in layer.inputs] == [True, True, False]
+    fused = trace(
+        lambda q, k, v, m: torch.nn.functional.scaled_dot_product_attention(q, k, v, m),
+        inputs, {},
+    )  # fmt: skip
+    assert [is_factor(fused, [name]) for name in fused.inputs] == [True, True, True, False]

@@ -10,6 +10,7 @@ from random import Random
 
 from evaluator.hidden import free_axes
 from evaluator.inputs import (
+    ALL,
     Case,
     Layout,
     bendable,
@@ -19,7 +20,7 @@ from evaluator.inputs import (
     spreadable,
 )
 from evaluator.matrix import Point, is_public
-from evaluator.values import VALUES
+from evaluator.values import ALIKE, VALUES
 from kernel_library.formula import FormulaError
 from kernel_library.recipe import Offsets
 from kernel_library.spec import ITEMSIZE, OpSpec, Workload
@@ -30,6 +31,8 @@ _LAID: tuple[Layout, ...] = ("padded", "step2")
 _STEPS = (1, 3, 7, 31, 8, 64)
 #: Hidden sizes near measured ones, and tries at a legal one.
 _NEARBY, _TRIES = 2, 40
+#: Elements up to which a measured workload meets every class of values.
+_BENT = 1 << 26
 #: The longest hidden axis elsewhere, twice that, and the most elements to try it with.
 _LONG, _LONGER, _MOST = 1 << 14, 1 << 15, 1 << 22
 
@@ -75,18 +78,27 @@ def real(op: OpSpec, secret: int) -> Point:
 
 
 def bent(op: OpSpec, secret: int) -> list[Point]:
-    """Each class of values once, spread over the measured workloads.
+    """Each class of values at each measured workload; at a very large one, its share of them.
 
     A launcher knows those sizes by heart, and could take a short cut there that plain values bear.
-    None where no input can be bent.
+    Where a class bends all inputs at once as well, so it does here. None where it can bend none.
     """
-    random = Random(f"bent {secret}")
+    random, found = Random(f"bent {secret}"), list[Point]()
     able = [at for at in _measured(op) if bendable(op, at)]
     random.shuffle(able)
-    return [
-        (at, Case(random.getrandbits(38), values=values, on=on))
-        for on, (values, at) in enumerate(zip(VALUES[1:], cycle(able), strict=False))
-    ]
+    first = random.randrange(1 << 8)
+    for number, at in enumerate(able):
+        whole = size_of(op, at) <= _BENT
+        for n, values in enumerate(VALUES[1:]):
+            many = len(bendable(op, at, values))
+            if many and (whole or n % len(able) == number):
+                both = [ALL] if values in ALIKE and many > 1 else []
+                cases = [
+                    Case(random.getrandbits(38), values=values, on=on) for on in (first, *both)
+                ]
+                found += [(at, case) for case in cases]
+                first += 1
+    return found
 
 
 def laid(op: OpSpec, secret: int) -> list[Point]:
