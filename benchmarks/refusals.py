@@ -3,7 +3,7 @@
     python benchmarks/refusals.py [--times 6] [--jobs 1] [--only NAME] [--seconds 600]
 
 Judges each seed and each honest trial of the red team `--times` times, `--jobs` at once: each time
-under another digest, and so at other hidden sizes, options, layouts and values. They are as many as
+under another secret, and so at other hidden sizes, options, layouts and values. They are as many as
 a verdict for the library has, but nothing is raced and no deep check is made. None begins after
 `--seconds`. Prints each refusal as it comes, a line for each kernel refused last, with the machine
 and the versions, and ends with 1 for any.
@@ -17,14 +17,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import seeds
 from evaluator.evaluate import Lab, evaluate
-from evaluator.labs import replayed_lab
+from evaluator.labs import interpreted_lab, replayed_lab
 from evaluator.redteam import trials
 from kernel_library.candidate import Candidate
 from kernel_library.spec import OpSpec
@@ -43,8 +42,10 @@ def right(device: str | None) -> Iterator[tuple[str, OpSpec, Candidate]]:
 
 
 def lab_of(judge: Judge) -> Lab:
-    """Every case that a verdict for the library has; times as short as they may be."""
-    return replayed_lab(judge.rooms, judge.device, QUICK) if judge.device else judge.quick
+    """Every case that a verdict for the library has, of a secret of its own; the shortest times."""
+    if judge.device:
+        return replayed_lab(judge.rooms, judge.device, QUICK)
+    return interpreted_lab(judge.rooms)
 
 
 def main() -> int:
@@ -58,15 +59,14 @@ def main() -> int:
     started, refused = time.perf_counter(), Counter[str]()
     with open_judge(Settings().device_path) as judge:
         device = judge.device.name if judge.device else None
-        lab, kernels = lab_of(judge), [k for k in right(device) if asked.only in k[0]]
+        labs = [lab_of(judge) for _ in range(asked.times)]
+        kernels = [kernel for kernel in right(device) if asked.only in kernel[0]]
 
-        def one(kernel: tuple[str, OpSpec, Candidate], number: int) -> Passed | None:
+        def one(kernel: tuple[str, OpSpec, Candidate], lab: Lab) -> Passed | None:
             if time.perf_counter() - started > asked.seconds:
                 return None
             name, op, candidate = kernel
-            verdict = evaluate(
-                op, replace(candidate, source=f"{candidate.source}\n# {number}\n"), lab
-            )
+            verdict = evaluate(op, candidate, lab)
             if isinstance(verdict, Passed):
                 return verdict
             refused[name] += 1
@@ -74,7 +74,7 @@ def main() -> int:
             return None
 
         with ThreadPoolExecutor(asked.jobs) as pool:
-            told = [pool.submit(one, kernel, n) for n in range(asked.times) for kernel in kernels]
+            told = [pool.submit(one, kernel, lab) for lab in labs for kernel in kernels]
             passed = [verdict for each in told if (verdict := each.result())]
     cases = sum(checked.cases for verdict in passed for checked in verdict.checked)
     versions = " ".join(f"{n} {v}" for n, v in passed[-1].record.versions.items())
