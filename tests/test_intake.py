@@ -15,7 +15,7 @@ from evaluator.intake import export, read
 from evaluator.intake.asking import JOB, ask
 from evaluator.intake.axes import formulas
 from evaluator.intake.recipes import recipe_of
-from evaluator.intake.sizes import MOST_ROWS, _shrunk
+from evaluator.intake.sizes import MOST_ROWS, Axis, _shrunk
 from evaluator.intake.wire import Ask
 from evaluator.isolate import Died, Done, run_here
 from kernel_library.codec import op_json
@@ -132,7 +132,7 @@ INPUTS = [torch.randn(4, 16, 96), torch.randn(96)]
 def test_of_two_tensors_with_as_many_rows_both_get_fewer():
     op = OpSpec("sum", {"x": Tensor("A B N"), "y": Tensor("C D N")}, {"z": Tensor("")}, ())
     sizes = {"A": 64, "B": 32, "C": 64, "D": 32, "N": 4}
-    small = _shrunk(op, sizes, dict.fromkeys(sizes, 1))
+    small = _shrunk(op, sizes, dict.fromkeys(sizes, Axis()))
     assert small["A"] * small["B"] == small["C"] * small["D"] == MOST_ROWS and small["N"] == 4
 
 
@@ -146,6 +146,32 @@ INPUTS = [torch.randn(20, 64)]
     assert op.inputs["x"].axes == "M N"
     assert op.constraints == ("N % 8 == 0",)
     assert all(at.dims["N"] % 8 == 0 for at in op.workloads)
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs", "constraints"),
+    [
+        # the best two of one are none
+        ("torch.topk(x, 2).values", "48, 64", ["N >= 2"]),
+        ("x[:, 20:21] + x", "48, 64", ["N >= 32"]),
+        # eight heads over two: ten are right as well, nine are not
+        ("x.unflatten(1, (2, -1)).sum(1).repeat(1, 2) + x", "16, 8", ["N % 2 == 0"]),
+        ("x.unflatten(1, (2, -1))[:, :, 4:5].sum(1) + x", "16, 64", ["N % 2 == 0", "N >= 10"]),
+        # one row has another shape than many
+        ("x.squeeze() + 1", "48, 64", ["M >= 2", "N >= 2"]),
+        ("x + 1", "48, 64", []),
+    ],
+    ids=["best two", "a column", "groups", "both", "squeezed", "none"],
+)  # fmt: skip
+def test_what_the_reference_cannot_take_is_a_constraint(body, inputs, constraints):
+    op = problem(f"""
+def reference(x):
+    return {body}
+
+INPUTS = [torch.randn({inputs})]
+""")
+    assert list(op.constraints) == constraints
+    assert all(op.is_legal(at) for at in op.workloads) and len(op.workloads) > 3
 
 
 def test_options_targets_and_a_scalar_output_are_read_from_a_plain_file():

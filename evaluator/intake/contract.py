@@ -1,23 +1,23 @@
 """Makes a contract of a described reference: axes, outputs, workloads and cost.
 
-An axis is free if the reference can be exported at another size of it (parameters resized with
-it) and the outputs follow; if only multiples of some step can, that is a constraint; otherwise the
-size is a number in the contract. The author's dtype becomes the free dtype T, checked at the other
-floating dtypes too where the reference allows them.
+An axis is free if the reference can be called at another size of it (parameters resized with it)
+and the outputs follow; if only multiples of some step can, or only sizes from some on, those are
+constraints; otherwise the size is a number in the contract. The author's dtype becomes the free
+dtype T, checked at the other floating dtypes too where the reference allows them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from evaluator.errors import ProblemError
-from evaluator.intake.asking import call_at, exports, shapes
 from evaluator.intake.axes import Size, formulas, name_sizes, sizes_of
 from evaluator.intake.costing import with_cost
 from evaluator.intake.exactness import tolerance
-from evaluator.intake.sizes import STEPS, points, probe, telling
-from evaluator.intake.wire import Described, Example, Exported, Failure, Meta, Shown
+from evaluator.intake.freeing import Draft, Seen, free_axes
+from evaluator.intake.sizes import Axis, points, telling
+from evaluator.intake.wire import Described, Example, Exported, Failure, Shown
 from evaluator.isolate import Isolate
 from kernel_library.recipe import Index, Offsets, Recipe
 from kernel_library.spec import (
@@ -25,7 +25,6 @@ from kernel_library.spec import (
     OpSpec,
     Option,
     Reference,
-    Role,
     Tensor,
     Workload,
 )
@@ -33,34 +32,6 @@ from kernel_library.spec import (
 _FREE_DTYPES: tuple[DType, ...] = ("float32", "float16", "bfloat16")
 #: Checks at the author's own dtype; each other dtype has one of the same sizes.
 _CHECKS = 3
-Dims = Mapping[str, Size]
-Answer = Exported | Failure
-
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """A contract in the making: the op, the author's sizes and dtype, and how to try it."""
-
-    op: OpSpec
-    user: Mapping[str, Size]
-    dtype: DType
-    isolate: Isolate
-
-    def at(self, dims: Dims, dtype: DType | None = None, role: Role = "check") -> Workload:
-        """The workload at these sizes."""
-        return Workload(dict(dims), {"T": dtype or self.dtype}, role)
-
-    def try_at(self, workloads: Sequence[Workload]) -> tuple[Answer, ...]:
-        """Export the reference at each."""
-        calls = [call_at(self.op, at) for at in workloads]
-        source = self.op.reference
-        return exports(self.isolate, source.source, source.entry, calls) if calls else ()
-
-    def show_at(self, workloads: Sequence[Workload]) -> tuple[Shown | Failure, ...]:
-        """What the reference returns at each: much faster than exporting it."""
-        calls = [call_at(self.op, at) for at in workloads]
-        source = self.op.reference
-        return shapes(self.isolate, source.source, source.entry, calls) if calls else ()
 
 
 def contract(name: str, described: Described, isolate: Isolate) -> OpSpec:
@@ -71,19 +42,15 @@ def contract(name: str, described: Described, isolate: Isolate) -> OpSpec:
         raise ProblemError(base.message, base.where)
     if not base.outputs and not base.mutated:
         raise ProblemError("returns no tensor and writes to none of its inputs", "reference")
-    free, probed = _free_axes(draft)
-    seen = [(draft.user, base.outputs), *probed]
-    unfit = _unfit(free, seen, draft.user)
-    free = {axis: step for axis, step in free.items() if axis not in unfit}
+    free, seen = free_axes(draft, (draft.user, base.outputs))
     checks, answers = _checks(draft, free, base)
-    seen = [one for one in seen if _moves_only(one[0], draft.user, free)]
     seen += [(at.dims, a.outputs) for at, a in zip(checks, answers, strict=True)]
     named = [({axis: dims[axis] for axis in free}, outputs) for dims, outputs in seen]
     outputs = _outputs(draft, base, named, answers, checks)
     return _finished(draft, free, base, outputs, checks, answers)
 
 
-def _draft(name: str, described: Described, isolate: Isolate) -> _Draft:
+def _draft(name: str, described: Described, isolate: Isolate) -> Draft:
     axes = name_sizes(described.examples, described.sizes, described.options)
     by_size = {size: axis for axis, size in axes.items()}
     floats = [
@@ -101,7 +68,7 @@ def _draft(name: str, described: Described, isolate: Isolate) -> _Draft:
         options={option: Option(value) for option, value in described.options.items()},
         reference=Reference(described.source),
     )  # fmt: skip
-    return _Draft(op, axes, dtype, isolate)
+    return Draft(op, axes, dtype, isolate)
 
 
 def _tensor(example: Example, by_size: Mapping[Size, str], dtype: DType) -> Tensor:
@@ -123,75 +90,8 @@ def _named(recipe: Recipe, by_size: Mapping[Size, str]) -> Recipe:
     return recipe
 
 
-Seen = tuple[Dims, Sequence[Meta]]
-
-
-def _free_axes(draft: _Draft) -> tuple[dict[str, int], list[Seen]]:
-    """The axes that can have another size, each with its step, and what came out there."""
-    free: dict[str, int] = {}
-    probed: list[Seen] = []
-    others = frozenset(n for n in draft.user.values() if isinstance(n, int))
-    for steps in (STEPS[:1], STEPS[1:]):
-        tried = [
-            (axis, step, {**draft.user, axis: probe(size, step, others)})
-            for axis, size in draft.user.items()
-            for step in steps
-            if axis not in free and _keeps(size, step)
-        ]
-        answers = draft.show_at([draft.at(dims) for _, _, dims in tried])
-        for (axis, step, dims), answer in zip(tried, answers, strict=True):
-            if isinstance(answer, Shown) and axis not in free:
-                free[axis] = step
-                probed.append((dims, answer.outputs))
-    return free, probed
-
-
-def _keeps(size: Size, step: int) -> bool:
-    return step == 1 or (isinstance(size, int) and size % step == 0 and size > step)
-
-
-def _unfit(free: Mapping[str, int], seen: Sequence[Seen], user: Dims) -> set[str]:
-    """The axes whose change the outputs do not follow in a way that can be written down.
-
-    An axis with which an output shrinks is a window's: at another size of it the padding, which is
-    a number in the reference, does not fit, and launchers that pad by half of it would be wrong.
-    """
-    unfit: set[str] = set()
-    for dims, outputs in seen[1:]:
-        [moved] = [axis for axis in free if dims[axis] != user[axis]]
-        same = [len(m.shape) for m in outputs] == [len(m.shape) for m in seen[0][1]]
-        sides = _sides([seen[0], (dims, outputs)]) if same else []
-        if not same or not all(formulas(one) for one in sides) or _shrinks(moved, sides):
-            unfit.add(moved)
-    return unfit
-
-
-def _shrinks(axis: str, sides: Sequence[Sequence[tuple[Dims, int]]]) -> bool:
-    """Whether a side of an output is shorter where the axis is longer."""
-    return any(
-        isinstance(before := dims[axis], int)
-        and isinstance(after := moved[axis], int)
-        and (after - before) * (other - side) < 0
-        for (dims, side), (moved, other) in sides
-    )
-
-
-def _sides(seen: Sequence[Seen]) -> list[list[tuple[Dims, int]]]:
-    """For each side of each output, what it was at each point."""
-    first = seen[0][1]
-    return [
-        [(dims, outputs[i].shape[j]) for dims, outputs in seen]
-        for i, output in enumerate(first)
-        for j in range(len(output.shape))
-    ]
-
-
-def _moves_only(dims: Dims, user: Dims, free: Mapping[str, int]) -> bool:
-    return all(dims[axis] == size or axis in free for axis, size in user.items())
-
-
 def _checks(
-    draft: _Draft, free: Mapping[str, int], base: Exported
+    draft: Draft, free: Mapping[str, Axis], base: Exported
 ) -> tuple[list[Workload], list[Exported]]:
     """The check workloads, with what came out: small sizes, then the other dtypes."""
     small = [draft.at(dims) for dims in points(draft.op, free, draft.user)]
@@ -214,7 +114,7 @@ def _checks(
 
 
 def _outputs(
-    draft: _Draft,
+    draft: Draft,
     base: Exported,
     seen: Sequence[Seen],
     answers: Sequence[Exported],
@@ -240,8 +140,8 @@ def _outputs(
 
 
 def _finished(
-    draft: _Draft,
-    free: Mapping[str, int],
+    draft: Draft,
+    free: Mapping[str, Axis],
     base: Exported,
     outputs: Mapping[str, Tensor],
     checks: Sequence[Workload],
@@ -255,7 +155,7 @@ def _finished(
         outputs=outputs,
         mutates=_mutated(draft, base),
         tolerance=tolerance(base),
-        constraints=tuple(f"{axis} % {step} == 0" for axis, step in free.items() if step > 1),
+        constraints=tuple(said for name, axis in free.items() for said in axis.constraints(name)),
     )
     measure = draft.at(draft.user, role="measure")
     every = [*checks, measure]
@@ -271,7 +171,7 @@ def _finished(
     return with_cost(op)
 
 
-def _mutated(draft: _Draft, base: Exported) -> tuple[str, ...]:
+def _mutated(draft: Draft, base: Exported) -> tuple[str, ...]:
     names = [
         name
         for name, tensor in draft.op.inputs.items()

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from evaluator.errors import ProblemError
 from evaluator.intake.costing import with_cost
 from evaluator.intake.exporting import export
-from evaluator.intake.sizes import points
+from evaluator.intake.sizes import Axis, points
 from evaluator.isolate import Isolate
 from kernel_library.formula import FormulaError, Value, evaluate, names_in
 from kernel_library.recipe import Index, Normal, Offsets, Recipe, Uniform
@@ -234,7 +234,7 @@ def _variable(definition: Definition) -> list[str]:
 def _checks(op: OpSpec, definition: Definition) -> list[Workload]:
     """Small sizes of the variable axes that the constraints allow."""
     user = {**_fixed(definition), **dict.fromkeys(_variable(definition), _USUAL)}
-    free = dict.fromkeys(_variable(definition), 1)
+    free = dict.fromkeys(_variable(definition), Axis())
     small = [Workload(dims, {}) for dims in points(op, free, user)] if free else []
     legal = [at for at in small if op.is_legal(at)]
     return legal[:_CHECKS]

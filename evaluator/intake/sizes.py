@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import cycle
 from math import prod
 
@@ -10,7 +11,9 @@ from evaluator.intake.axes import Size
 from kernel_library.spec import OpSpec, Workload
 
 #: Steps that an axis may have to keep (heads, groups, blocks); 1 is the free axis.
-STEPS = (1, 8, 32, 128)
+STEPS = (1, 2, 4, 8, 32, 128)
+#: The first multiples of a step that are tried, for the least; beyond, it doubles.
+_FIRST = 8
 #: The largest tensor of a check is smaller than this, so that an interpreter can run it, and has no
 #: more rows along its last axis: an interpreter runs one program after another, and one for each
 #: row is common. An RMS norm checked at 7808 rows of nine took 149 s (two CPU cores).
@@ -25,23 +28,57 @@ _POINTS = (
 )
 
 
-def probe(size: Size, step: int, others: frozenset[int]) -> Size:
-    """Another size that keeps the step, and that no other axis has."""
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """How a free axis can move: in multiples of `step`, from `least` on."""
+
+    step: int = 1
+    least: int = 1
+
+    def constraints(self, name: str) -> Iterator[str]:
+        """What a contract says of it; nothing where any size will do."""
+        if self.step > 1:
+            yield f"{name} % {self.step} == 0"
+        if self.least > self.step:
+            yield f"{name} >= {self.least}"
+
+    def kept(self, size: int) -> int:
+        """The size, or the next larger one that the axis can have."""
+        return max(self.least, -(-size // self.step) * self.step)
+
+    def halved(self, size: int) -> int:
+        """About half of a size that the axis has."""
+        return max(self.least, max(1, size // self.step // 2) * self.step)
+
+
+def probes(size: Size, step: int, others: frozenset[int]) -> list[Size]:
+    """Other sizes that keep the step: one that no other axis has, and the very next one.
+
+    Any longer step that the reference asks for would miss the second.
+    """
     if isinstance(size, tuple):
-        return tuple(n + step for n in size)
+        return [tuple(n + step for n in size)]
     tried = size - 3 if step == 1 and size > 8 else size + (2 if step == 1 else step)
     while tried in others:
         tried += step
-    return tried
+    return list(dict.fromkeys([tried, size + step]))
 
 
-def points(op: OpSpec, free: Mapping[str, int], user: Mapping[str, Size]) -> list[dict[str, Size]]:
-    """Sizes to check at, most wanted first; `free` maps each free axis to its step."""
+def smaller(size: Size, step: int) -> list[int]:
+    """Sizes below this one that keep the step, the least first; none for the items of a list."""
+    if isinstance(size, tuple):
+        return []
+    far = (_FIRST << n for n in range(1, size.bit_length()))
+    return [step * n for n in (*range(1, _FIRST + 1), *far) if step * n < size]
+
+
+def points(op: OpSpec, free: Mapping[str, Axis], user: Mapping[str, Size]) -> list[dict[str, Size]]:
+    """Sizes to check at, most wanted first."""
     axes = [axis for axis in free if isinstance(user[axis], int)]
     found = []
     for row in _POINTS:
         sizes = dict(zip(_rows_second(op, axes), cycle(row), strict=False))
-        kept = {axis: -(-size // free[axis]) * free[axis] for axis, size in sizes.items()}
+        kept = {axis: free[axis].kept(size) for axis, size in sizes.items()}
         at = {**user, **_short_lists(user, free, row), **kept}
         small = _shrunk(op, at, {axis: free[axis] for axis in axes})
         if small not in found:
@@ -49,7 +86,7 @@ def points(op: OpSpec, free: Mapping[str, int], user: Mapping[str, Size]) -> lis
     return found
 
 
-def telling(found: Sequence[Mapping[str, Size]], free: Mapping[str, int]) -> list[int]:
+def telling(found: Sequence[Mapping[str, Size]], free: Iterable[str]) -> list[int]:
     """Which of these sizes can stand alone for a dtype: none of their free axes is a single one.
 
     A softmax along an axis of one is 1 whatever goes in. All of them, where each has such an axis.
@@ -69,7 +106,7 @@ def _rows_second(op: OpSpec, axes: list[str]) -> list[str]:
 
 
 def _short_lists(
-    user: Mapping[str, Size], free: Mapping[str, int], row: tuple[int, ...]
+    user: Mapping[str, Size], free: Mapping[str, Axis], row: tuple[int, ...]
 ) -> dict[str, Size]:
     """Other lengths for the items of a list argument."""
     return {
@@ -79,26 +116,23 @@ def _short_lists(
     }
 
 
-def _shrunk(op: OpSpec, at: dict[str, Size], steps: Mapping[str, int]) -> dict[str, Size]:
+def _shrunk(op: OpSpec, at: dict[str, Size], free: Mapping[str, Axis]) -> dict[str, Size]:
     """Halve the longest axes until rows are few and tensors small, or as small as they can be."""
+    least = {axis: each.least for axis, each in free.items()}
     for inner, bound in ((1, MOST_ROWS), (0, MOST_ELEMENTS)):
-        most = max(bound, *_counts(op, {**at, **steps}, inner))
+        most = max(bound, *_counts(op, {**at, **least}, inner))
         while max(now := _counts(op, at, inner)) > most:
-            fewer = {axis: _halved(at, axis, step) for axis, step in steps.items()}
+            fewer = {axis: each.halved(_size(at, axis)) for axis, each in free.items()}
             # of those that are counted: halving another would help nothing
             counted = [a for a in fewer if sum(_counts(op, {**at, a: fewer[a]}, inner)) < sum(now)]
-            longest = max(counted, key=lambda axis: _steps(at, axis, steps[axis]))
+            longest = max(counted, key=lambda axis: _size(at, axis) // free[axis].step)
             at = {**at, longest: fewer[longest]}
     return at
 
 
-def _halved(at: Mapping[str, Size], axis: str, step: int) -> int:
-    return max(1, _steps(at, axis, step) // 2) * step
-
-
-def _steps(at: Mapping[str, Size], axis: str, step: int) -> int:
+def _size(at: Mapping[str, Size], axis: str) -> int:
     size = at[axis]
-    return size // step if isinstance(size, int) else 1
+    return size if isinstance(size, int) else 1
 
 
 def _counts(op: OpSpec, at: Mapping[str, Size], inner: int) -> list[int]:
