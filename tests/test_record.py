@@ -293,9 +293,15 @@ def test_a_kernel_that_tells_its_launches_apart_is_refused(zygote, register):
         taped(zygote, reading(f"mov.u64 $0, %{register};"))
 
 
+def test_nothing_hides_what_tells_launches_apart(zygote):
+    hidden = '.pragma \\"/*\\"; mov.u64 $0, %gridid; .pragma \\"*/\\";'
+    with pytest.raises(CandidateError, match="a kernel reads %gridid"):
+        taped(zygote, reading(hidden))
+
+
 def test_a_kernel_may_know_its_multiprocessor_and_speak_of_clocks(zygote):
     mentions = (
-        "// %gridid\n{ .reg .b32 %clock_of; mov.u32 %clock_of, %smid; mov.u32 $0, %clock_of; }"
+        "// gridid\n{ .reg .b32 %clock_of; mov.u32 %clock_of, %smid; mov.u32 $0, %clock_of; }"
     )
     assert taped(zygote, reading(mentions, "=r", "int32")).tape.launches
 

@@ -19,7 +19,6 @@ _MATMUL = re.compile(r"\b(?:wgmma\.mma_async|mma\.sync|tcgen05\.mma)\b")
 #: HMMA, IMMA, HGMMA, QGMMA, DMMA, UTCHMMA and their like.
 _SASS_MATMUL = re.compile(r"\b[A-Z]+MMA\b")
 _ASYNC = re.compile(r"\b(?:cp\.async|cp\.reduce\.async|mbarrier|wgmma|tensormap|tcgen05)\b")
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 #: What tells one launch from another, or a graph's launches from others. Clocks are seen in the
 #: binary (`image`); these lie among its constants, where no instruction names them.
 _TELLS_APART = re.compile(r"%(?:gridid|envreg\d+|current_graph_exec)\b")
@@ -34,7 +33,8 @@ shown_json = TypeAdapter(dict[str, Shown])
 
 def tells_launches_apart(ptx: str) -> str | None:
     """The special register by which a kernel could do one launch's work and not another's."""
-    found = _TELLS_APART.search(_COMMENT.sub(" ", ptx))
+    # in comments and strings, too: who leaves those out can be fooled about where they end
+    found = _TELLS_APART.search(ptx)
     return found[0] if found else None
 
 
