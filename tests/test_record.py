@@ -10,7 +10,7 @@ from evaluator.errors import CandidateError
 from evaluator.inputs import Case
 from evaluator.isolate import Done
 from evaluator.record import record, variants
-from evaluator.record.image import fault
+from evaluator.record.image import CONSTANTS, fault
 from evaluator.record.outputs import misplaced
 from kernel_library.candidate import Candidate
 from kernel_library.spec import OpSpec, Tensor, grid
@@ -276,6 +276,39 @@ def reading(assembly: str, to: str = "=l", dtype: str = "int64") -> str:
     asm = f'tl.inline_asm_elementwise("""{assembly}""", "{to}", [], dtype=tl.{dtype}, '
     read = f"{asm}is_pure=False, pack=1)"
     return launchers.PLAIN.replace("2 * tl.load", f"{read}.to(tl.float32) * tl.load")
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        ".global .b32 kept;",
+        ".global .b32 kept = 1;",
+        ".const .b32 kept = 1;",
+        f".global .b8 kept[24] = {{{', '.join(map(str, CONSTANTS[2][::-1]))}}};",
+        "".join(f".global .b8 k{i}[24] = {{{', '.join(map(str, CONSTANTS[2]))}}};" for i in (1, 2)),
+    ],
+    ids=lambda declared: declared[:24],
+)
+def test_a_kernel_that_has_memory_of_its_own_is_refused(zygote, declared):
+    name = declared.split("[")[0].split()[2].rstrip(";")
+    touched = f"{{ {declared} .reg .b64 at; mov.u64 at, {name}; ld.b32 $0, [at]; }}"
+    with pytest.raises(CandidateError, match="a kernel keeps global memory of its own") as refused:
+        taped(zygote, reading(touched, "=r", "int32"))
+    assert refused.value.stage == "record"
+
+
+@pytest.mark.parametrize("arch", [80, 90, 120])
+def test_a_kernel_may_have_all_of_libdevices_tables(zygote, arch):
+    source = launchers.PLAIN.replace("2 * tl.load(x_ptr + at, mask=at < n)", "value").replace(
+        "    tl.store",
+        "    x = tl.load(x_ptr + at, mask=at < n)\n    wide = tl.sin(x).to(tl.float64)\n"
+        "    wide = libdevice.sin(libdevice.fmod(wide, wide))\n"
+        "    value = libdevice.sqrt(libdevice.erf(wide.to(tl.float32)))\n    tl.store",
+    )
+    source = f"from triton.language.extra.cuda import libdevice\n{source}"
+    recording = record(OP, candidate(source), [(AT, CASE)], zygote, arch)[0]
+    (binary,) = recording.binaries.values()
+    assert all(table in binary for table in CONSTANTS)
 
 
 @pytest.mark.parametrize("arch", [80, 90, 120])
