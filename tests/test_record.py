@@ -311,6 +311,21 @@ def test_a_kernel_may_have_all_of_libdevices_tables(zygote, arch):
     assert all(table in binary for table in CONSTANTS)
 
 
+def test_a_launch_that_may_start_early_waits_within_its_kernel(zygote):
+    def early(source: str) -> str:
+        return source.replace("BLOCK=BLOCK)", "BLOCK=BLOCK, launch_pdl=True)")
+
+    said = reading("// griddepcontrol.wait;\nmov.u32 $0, 0;", "=r", "int32")
+    for source in (launchers.PLAIN, said):
+        with pytest.raises(CandidateError, match=r"never waits: call tl.extra.cuda.gdc_wait") as no:
+            taped(zygote, early(source))
+        assert no.value.stage == "record"
+    waits = early(launchers.PLAIN).replace("    at = ", "    tl.extra.cuda.gdc_wait()\n    at = ")
+    for arch in (90, 100, 120):
+        (tape,) = record(OP, candidate(waits), [(AT, CASE)], zygote, arch)
+        assert tape.tape.launches[0].dependent
+
+
 @pytest.mark.parametrize("arch", [80, 90, 120])
 @pytest.mark.parametrize("register", ["clock", "clock_hi", "globaltimer_lo", "pm3"])
 def test_a_kernel_that_reads_a_clock_is_refused(zygote, register, arch):

@@ -38,6 +38,8 @@ _INSTRUCTION, CODE = struct.Struct("<QQ"), 4
 #: CS2R, S2R, S2UR and CS2UR: the low 12 bits of the instructions that read a special register. The
 #: register's number are bits 72 to 79 (seen with ptxas and nvdisasm for sm_80 to sm_120).
 READS = frozenset({0x805, 0x919, 0x9C3, 0x8CB})
+#: ACQBULK, which griddepcontrol.wait becomes (seen for sm_90 to sm_120).
+WAIT = 0x82E
 #: SR_CLOCKLO, SR_CLOCKHI, SR_GLOBALTIMERLO and -HI; the counters SR_PM0 to SR_PM_HI7.
 CLOCKS = frozenset({*range(0x50, 0x54), *range(0x64, 0x74)})
 
@@ -61,6 +63,12 @@ def fault(image: bytes) -> str | None:
     if timed:
         return "reads the GPU's clock: what it does must not depend on when, so leave it out"
     return None
+
+
+def waits(image: bytes) -> bool:
+    """Whether a binary's kernel ever waits for the launches ahead of its own."""
+    code = (image[at : at + size] for _, flags, at, size in _sections(image) if flags & CODE)
+    return any(low & 0xFFF == WAIT for body in code for low, _ in _instructions(body))
 
 
 def _is_libdevices(variables: bytes) -> bool:

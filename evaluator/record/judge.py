@@ -14,7 +14,7 @@ from evaluator.inputs import Case, places
 from evaluator.isolate import BREAKS, CONTROL, Died, Isolate, works
 from evaluator.matrix import describe
 from evaluator.record.flow import adrift
-from evaluator.record.image import fault
+from evaluator.record.image import fault, waits
 from evaluator.record.outputs import misplaced
 from evaluator.record.request import Answer, Asked, Failed, Placed, Point, dump_asked, load_answer
 from evaluator.unsaid import kind
@@ -154,6 +154,11 @@ def _binaries(answer: Answer) -> dict[str, bytes]:
     for binary in binaries.values():
         if (told := fault(binary)) is not None:
             raise CandidateError("record", f"a kernel {told}")
+    early = {launch.binary for tape in answer.tapes for launch in tape.launches if launch.dependent}
+    if not all(waits(binaries[digest]) for digest in early):
+        told = "a launch may start before the one ahead of it ends (launch_pdl), and its kernel"
+        remedy = "call tl.extra.cuda.gdc_wait() before it touches memory, or leave launch_pdl out"
+        raise CandidateError("record", f"{told} never waits: {remedy}")
     return binaries
 
 

@@ -1,12 +1,12 @@
 """Asks that its launch may start before what is ahead of it has ended, and never waits for that.
 
-Timed calls would overlap; but a tape's first launch waits for all that is ahead of it, so the trick
-has no effect and the kernel, which is right, passes.
+Timed calls would overlap, if a tape's first launch did not wait for all that is ahead of it; and
+once installed it would race with whatever kernel its user launches before it.
 
 row          24
 op           softmax
-interpreted  passes
-replayed     passes
+interpreted  record
+replayed     record
 """
 
 import torch
