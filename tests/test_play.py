@@ -106,6 +106,14 @@ def test_a_write_beside_a_buffer_shows_in_its_guards(poison):
     assert arena.is_intact() and arena.starts[0] == GUARD
 
 
+def test_a_large_arena_is_as_large_as_the_block_that_it_lies_in():
+    arena = Arena([10 << 20, 40], CPU)
+    assert len(arena.memory) == 12 << 20
+    arena.memory[-1] = 0
+    assert not arena.is_intact()
+    assert len(Arena([40], CPU).memory) == 2 * GUARD + 512
+
+
 @pytest.mark.parametrize(("asked", "whose"), [(700, CandidateError), (300, LabError)])
 def test_who_asks_for_most_of_the_device_is_at_fault_if_it_is_not_there(monkeypatch, asked, whose):
     def full(sizes, device, poison):

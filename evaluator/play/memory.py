@@ -14,6 +14,9 @@ from kernel_library.tape import View
 GUARD = 64 * 1024
 #: Where buffers begin: what CUDA's own allocator gives, and more than TMA asks for.
 ALIGN = 512
+#: From 10 MiB on torch's allocator gives blocks of 2 MiB (CUDACachingAllocator.cpp, kMinLargeAlloc
+#: and kRoundLarge): what it rounds up would be memory that nobody poisons and nobody looks at.
+LARGE, ROUND = 10 << 20, 2 << 20
 #: What unwritten memory and guards show, byte by byte: NaN in every floating dtype, then large but
 #: finite (1.3e36 in float32 and bfloat16), for a maximum or a comparison that swallows NaN.
 POISONS = (0xFF, 0x7B)
@@ -22,7 +25,8 @@ POISONS = (0xFF, 0x7B)
 class Arena:
     """One allocation that holds several buffers, each between guards.
 
-    A write that jumps over a guard lands in another buffer of the same call, or in another guard.
+    A write that jumps over a guard lands in another buffer of the same call, or in another guard;
+    one that goes beyond the last, in what else the process holds.
     """
 
     def __init__(self, sizes: Sequence[int], device: torch.device, poison: int = 0) -> None:
@@ -30,7 +34,8 @@ class Arena:
         self._around = POISONS[poison % len(POISONS)]
         for size in sizes:
             self.starts.append(top)
-            top += -(-size // ALIGN) * ALIGN + GUARD
+            top += _up(size, ALIGN) + GUARD
+        top = _up(top, ROUND) if top >= LARGE else top
         self.memory = torch.full((top,), self._around, dtype=torch.uint8, device=device)
 
     @property
@@ -73,6 +78,10 @@ class Arena:
             self.memory[a:b] for a, b in zip(ends, [*self.starts, len(self.memory)], strict=True)
         ]
         return bool((torch.cat(gaps) == self._around).all())
+
+
+def _up(size: int, to: int) -> int:
+    return -(-size // to) * to
 
 
 def storage(tensor: torch.Tensor) -> torch.Tensor:
