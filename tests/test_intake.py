@@ -190,6 +190,44 @@ def get_inputs():
     assert op.cost(op.workloads[-1]).bytes == 64 * 500 * 4 + 64 * 8 + 4
 
 
+def test_a_switch_that_can_be_turned_has_both_values_as_choices():
+    op = problem("""
+def reference(
+    x, *, reverse=False, keep=True, whole=True, three=False, count=3, mode="a", bound=None
+):
+    if not whole:
+        raise ValueError("whole rows only")
+    x = torch.cumsum(x.flip(-1), -1) if reverse else torch.cumsum(x, -1)
+    x = x[:3] if three else x
+    return x if keep else x[:, 0]
+
+INPUTS = [torch.randn(48, 64)]
+""")
+    assert op.options == {
+        "reverse": Option(False, (False, True)), "keep": Option(True), "whole": Option(True),
+        "three": Option(False),
+        "count": Option(3), "mode": Option("a"), "bound": Option(None),
+    }  # fmt: skip
+    op = problem("""
+def reference(x, *, negated=False):
+    return (-x if negated else x).view(48, 64) + 1
+
+INPUTS = [torch.randn(48, 64)]
+""")
+    # of one size alone: there is none where it could be turned unseen
+    assert op.inputs["x"].axes == "48 64" and op.options == {"negated": Option(False)}
+
+
+def test_a_scalar_of_a_definition_that_is_a_switch_has_both_values_as_choices():
+    text = definition(
+        inputs={**DEFINITION["inputs"], "negated": {"shape": None, "dtype": "bool"}},
+        reference="def run(x, negated):\n    return (-x if negated else x).softmax(-1)\n",
+    )
+    line = {"axes": {"M": 64}, "inputs": {"negated": {"type": "scalar", "value": True}}}
+    op = read("d.json", text, run_here, extra=json.dumps(line)).op
+    assert op.options == {"negated": Option(True, (False, True))}
+
+
 def test_inputs_written_in_place_and_lists_are_read():
     op = problem("""
 def reference(params, grads, *, lr=0.1):

@@ -17,6 +17,7 @@ from evaluator.intake.costing import with_cost
 from evaluator.intake.exactness import tolerance
 from evaluator.intake.freeing import Draft, Seen, free_axes
 from evaluator.intake.sizes import Axis, points, telling
+from evaluator.intake.switches import with_both
 from evaluator.intake.wire import Described, Example, Exported, Failure, Shown
 from evaluator.isolate import Isolate
 from kernel_library.recipe import Index, Offsets, Recipe
@@ -47,7 +48,7 @@ def contract(name: str, described: Described, isolate: Isolate) -> OpSpec:
     seen += [(at.dims, a.outputs) for at, a in zip(checks, answers, strict=True)]
     named = [({axis: dims[axis] for axis in free}, outputs) for dims, outputs in seen]
     outputs = _outputs(draft, base, named, answers, checks)
-    return _finished(draft, free, base, outputs, checks, answers)
+    return with_both(_finished(draft, free, base, outputs, checks, answers), isolate)
 
 
 def _draft(name: str, described: Described, isolate: Isolate) -> Draft:

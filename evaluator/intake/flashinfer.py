@@ -20,6 +20,7 @@ from evaluator.errors import ProblemError
 from evaluator.intake.costing import with_cost
 from evaluator.intake.exporting import export
 from evaluator.intake.sizes import Axis, points
+from evaluator.intake.switches import with_both
 from evaluator.isolate import Isolate
 from kernel_library.formula import FormulaError, Value, evaluate, names_in
 from kernel_library.recipe import Index, Normal, Offsets, Recipe, Uniform
@@ -105,7 +106,7 @@ def read_definition(text: str, workloads: str | None, isolate: Isolate) -> OpSpe
     op = _contract(definition, given)
     every = (*_checks(op, definition), *_measured(op, definition, given))
     op = replace(op, workloads=every)
-    return with_cost(export(op, every, isolate))
+    return with_both(with_cost(export(op, every, isolate)), isolate)
 
 
 def _at_field(error: ValidationError, where: str) -> ProblemError:
