@@ -38,6 +38,8 @@ Finish = Callable[[OpSpec, Candidate, Sequence[Point], Sequence[Point], Recordin
 MOST_SPILLS = 1024
 #: Said of hidden sizes, with or without other options, that a problem does not have.
 LEFT_OUT = "left out: the reference itself raises there"
+#: Characters of an option and its value in a note: a stranger's default may be any text.
+LONGEST_OPTION = 80
 #: What vector units compute for each byte that comes: 63 TFLOP/s beside 4.3 TB/s on an H200.
 VECTOR_FLOPS_A_BYTE = 15
 
@@ -125,7 +127,8 @@ def evaluate(op: OpSpec, candidate: Candidate, lab: Lab, *, deep: bool = False) 
             with watch("deep"):
                 notes = (*notes, *lab.deep(op, candidate))
         record = _told(lab, watch, kernels)
-        whole = replace(record, checks=(_sizes(op, drawn, points), *record.checks, *notes))
+        met = (_sizes(op, drawn, points), *_unmoved(op, [*points, *timed]))
+        whole = replace(record, checks=(*met, *record.checks, *notes))
         return Passed(checked, whole, measured, kernels)
     except CandidateError as error:
         facts = error.kernels or kernels
@@ -139,6 +142,15 @@ def _sizes(op: OpSpec, drawn: Sequence[Point], points: Sequence[Point]) -> str:
     lost = len({str(at) for at, _ in drawn if not is_public(op, at)}) - unseen
     told = f"{unseen or 'no'} hidden size{'s' * (unseen != 1)}"
     return f"{told}, {lost} {LEFT_OUT}" if lost else told
+
+
+def _unmoved(op: OpSpec, points: Sequence[Point]) -> Iterator[str]:
+    """The options that had one value wherever the candidate was judged: it may ignore them."""
+    values = [op.option_values(at) for at, _ in points]
+    still = [name for name in op.options if len({each[name] for each in values}) == 1]
+    if still:
+        told = ", ".join(f"{name}={values[0][name]!r}"[:LONGEST_OPTION] for name in still)
+        yield f"options tried at one value alone: {told}"
 
 
 def _told(lab: Lab, watch: _Watch, kernels: Sequence[KernelFacts]) -> Record:

@@ -7,7 +7,7 @@ import pytest
 from evaluator.errors import CandidateError, LabError
 from evaluator.evaluate import Lab, evaluate, one_by_one
 from kernel_library.candidate import Candidate
-from kernel_library.spec import OpSpec, Tensor, Workload
+from kernel_library.spec import OpSpec, Option, Tensor, Workload
 from kernel_library.tape import Recording, Tape
 from kernel_library.verdict import Checked, KernelFacts, Passed, Record
 
@@ -82,6 +82,15 @@ def test_hidden_sizes_that_the_reference_cannot_take_are_told():
     none = lab(**drawn, able=lambda op, points: [(AT, None)])
     told = evaluate(OP, CANDIDATE, none).record.checks[0]
     assert told == "no hidden sizes, 2 left out: the reference itself raises there"
+
+
+def test_options_that_never_moved_are_told():
+    options = {"eps": Option(1e-6), "window": Option(0), "mode": Option("m" * 999)}
+    op = replace(OP, options=options)
+    moved = (replace(AT, dims={"N": 7}, options={"eps": 64e-6}), None)
+    checks = evaluate(op, CANDIDATE, lab(matrix=lambda op, c: [(AT, None), moved])).record.checks
+    assert checks[1].startswith("options tried at one value alone: window=0, mode='mmm")
+    assert len(checks[1]) < 200 and "eps" not in checks[1]
 
 
 def test_what_does_not_compile_is_not_run():
