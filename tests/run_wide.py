@@ -23,6 +23,7 @@ from evaluator.deep.points import beyond
 from evaluator.inputs import WIDE, Place, draw, places
 from evaluator.interpret.float8 import correct_float8
 from evaluator.interpret.whole import count
+from evaluator.matrix import Point
 from evaluator.record.job import load
 from evaluator.redteam.ops import OPS
 from kernel_library.spec import OpSpec
@@ -49,7 +50,16 @@ def laid(tensor: torch.Tensor, spot: Place) -> torch.Tensor:
 
 
 def run(name: str, op: OpSpec, kernel: Callable, reference: Callable, config: Callable) -> None:
-    at, case = beyond(op, 1)
+    errors = [one(op, point, kernel, reference, config) for point in beyond(op, 1)]
+    # torch's maximum keeps NaN, as Python's does not
+    sys.stdout.write(json.dumps({"kernel": name, "error": torch.stack(errors).max().item()}) + "\n")
+
+
+def one(
+    op: OpSpec, point: Point, kernel: Callable, reference: Callable, config: Callable
+) -> torch.Tensor:
+    """The largest relative error of any output with one input spread."""
+    at, case = point
     flat, where = draw(op, at, type(case)(case.seed), "cpu"), places(op, at, case)
     options = op.option_values(at)
     apart, spread = ({n: t.clone() for n, t in flat.items()} for _ in range(2))
@@ -58,8 +68,7 @@ def run(name: str, op: OpSpec, kernel: Callable, reference: Callable, config: Ca
     got = outputs(op, kernel(*spread.values(), **options, **config(at)), spread)
     pairs = zip(got, want, strict=True)
     errors = [(g - w).abs().max() / w.abs().max() for g, w in widened(pairs)]
-    # torch's maximum keeps NaN, as Python's does not
-    sys.stdout.write(json.dumps({"kernel": name, "error": torch.stack(errors).max().item()}) + "\n")
+    return torch.stack(errors).max()
 
 
 def outputs(op: OpSpec, returned: object, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:

@@ -147,27 +147,30 @@ def test_points_are_small_and_odd_real_and_beyond():
         for w, c in points if w not in op.workloads and c.values == "recipe"
     )  # fmt: skip
     assert real(op, 7)[0].role == "measure"
-    at, case = beyond(op, 7)
+    ((at, case),) = beyond(op, 7)
     assert places(op, at, case)["x"][0].room > WIDE > places(op, at, case)["s"][0].room
 
 
-def test_the_smallest_dtype_and_the_largest_input_are_spread():
+def test_each_input_is_spread_alone_in_the_smallest_dtype():
     at = [Workload({"M": 4, "N": 8}, {"T": t}) for t in ("float32", "bfloat16")]
     inputs = {
-        "w": Tensor("N"), "mask": Tensor("M N", "bool"), "x": Tensor("M N M"),
+        "w": Tensor("N"), "mask": Tensor("M N", "bool"), "x": Tensor("M N M"), "y": Tensor("M N"),
         "o": Tensor("M N M N", "int64", Offsets("M")), "xs": Tensor("M N M", count="M"),
     }  # fmt: skip
-    op = OpSpec("op", inputs, {"y": Tensor("M N")}, tuple(at), mutates=("w",))
-    point, case = beyond(op, 1)
-    spread = [name for name, spots in places(op, point, case).items() if spots[0].room > WIDE]
-    assert point.dtypes["T"] == "bfloat16" and spread == ["x"]
-    assert beyond(replace(op, inputs={"w": Tensor("N")}), 1) is None
+    op = OpSpec("op", inputs, {"z": Tensor("M N")}, tuple(at), mutates=("w", "y"))
+    points = beyond(op, 1)
+    spread = [
+        [name for name, spots in places(op, point, case).items() if spots[0].room > WIDE]
+        for point, case in points
+    ]
+    assert spread == [["mask"], ["x"]] and points[1][0].dtypes["T"] == "bfloat16"
+    assert beyond(replace(op, inputs={"w": Tensor("N")}), 1) == []
 
 
 def test_the_int32_cheat_meets_a_product_that_wraps(zygote):
     """Its row stride comes in 32 bits, and so does its last row's number."""
     (trial,) = trials("c51_int32")
-    point = beyond(trial.op, 3)
+    (point,) = beyond(trial.op, 3)
     (tape,) = record(trial.op, trial.candidate, [point], zygote, DEFAULT_ARCH)
     numbers = [a.value for a in tape.tape.launches[0].arguments
                if isinstance(a, Scalar) and a.type == "i32"]  # fmt: skip
@@ -336,7 +339,7 @@ def _longest(size):
 
 POINT = (AT, CASE)
 LONG = [(replace(AT, dims={"M": 3, "N": 20001}), CASE)]
-POINTS = Points([POINT], POINT, [POINT], POINT, [POINT], [POINT])
+POINTS = Points([POINT], POINT, [POINT], [POINT], [POINT], [POINT])
 
 
 def test_all_that_was_looked_into_is_told(tmp_path):
@@ -348,7 +351,7 @@ def test_all_that_was_looked_into_is_told(tmp_path):
         "registers, spills and matrix instructions of 1 binaries read off them again",
         f"30 runs in a fresh process at {AT} equal to the bit",
         "each of 1 kernels left out in turn: the outputs show it",
-        "an input that spans more than 2^31 elements by its strides",
+        "an input that spans more than 2^31 elements by its strides: 1 in turn",
         "1 cases of bent values and other layouts at measured sizes, and hidden sizes near them",
         "1 cases of hidden sizes with an axis longer than 2^14",
         "compute-sanitizer memcheck, racecheck, initcheck, synccheck on 1 small sizes",
@@ -358,7 +361,7 @@ def test_all_that_was_looked_into_is_told(tmp_path):
 def test_what_could_not_be_looked_into_is_told_with_its_reason(tmp_path):
     gone = {tool: Log(why="compute-sanitizer is not installed here") for tool in TOOLS}
     logs = gone | {"memcheck": Log(NONE), "synccheck": Log(why="synccheck took too long")}
-    points = replace(POINTS, beyond=None, bent=[], long=[])
+    points = replace(POINTS, beyond=[], bent=[], long=[])
     told = look(plain_op(), None, points, bench(tmp_path, logs=logs.items()))[3:]
     assert "no input has an axis to spread" in told[0]
     assert "no size is measured" in told[1] and "no such size is legal" in told[2]
@@ -431,14 +434,16 @@ def test_a_lost_player_is_our_own_failure(tmp_path):
 
 def test_a_launcher_may_refuse_what_is_so_wide_or_long(tmp_path):
     def takes(op, candidate, points):
-        if points[0][1].layout == "wide" or points == LONG:
+        if (points[0][1].layout, points[0][1].on) == ("wide", 0) or points == LONG:
             raise CandidateError("record", "line 3: ValueError: rows must be close")
         return op, [told_of(Take(AT, CASE, tape_of(launch())))]
 
-    points = replace(POINTS, beyond=(AT, Case(1, "wide")), long=LONG)
-    notes = look(plain_op(), None, points, replace(bench(tmp_path), takes=takes))
-    assert "not tried, for the launcher refuses it (line 3" in notes[3]
-    assert "not tried, for the launcher refuses one (line 3" in notes[5]
+    wide = [(AT, Case(1, "wide", on=on)) for on in (0, 1)]
+    refusing = replace(bench(tmp_path), takes=takes)
+    for some, told in ((wide[:1], "not tried"), (wide, "1 in turn, 1 not")):
+        notes = look(plain_op(), None, replace(POINTS, beyond=some, long=LONG), refusing)
+        assert f"strides: {told}, for the launcher refuses it (line 3" in notes[3]
+        assert "not tried, for the launcher refuses one (line 3" in notes[5]
 
 
 def test_a_judge_without_a_gpu_says_what_it_leaves_out(judge):

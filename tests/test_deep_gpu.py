@@ -204,7 +204,7 @@ WIDENED = ("row, col = at // N, at % N", "row, col = (at // N).to(tl.int64), at 
 
 def judged_beyond(source):
     (trial,) = trials("c51_int32")
-    point = beyond(trial.op, 3)
+    (point,) = beyond(trial.op, 3)
     candidate = replace(trial.candidate, source=source or trial.source)
     (tape,) = record(trial.op, candidate, [point], run_alone, DEFAULT_ARCH)
     inputs = draw(trial.op, point[0], CASE, "cpu")

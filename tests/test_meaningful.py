@@ -307,7 +307,7 @@ def attention(q, k, v, mask):
 
 
 def test_infinities_that_are_factors_of_a_product_hold_nobody_and_masks_do():
-    inputs = tuple(torch.randn(2, 8, 16) for _ in range(3)) + (torch.randn(2, 8, 8),)
+    inputs = (*(torch.randn(2, 8, 16) for _ in range(3)), torch.randn(2, 8, 8))
     graph = trace(attention, inputs, {})
     q, k, v, mask = graph.inputs
     assert [is_factor(graph, [name]) for name in (q, k, v, mask)] == [True, True, True, False]

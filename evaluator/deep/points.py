@@ -45,7 +45,7 @@ class Points:
     small: Sequence[Point]
     real: Point
     matrix: Sequence[Point]
-    beyond: Point | None
+    beyond: Sequence[Point]
     bent: Sequence[Point] = ()
     long: Sequence[Point] = ()
 
@@ -172,35 +172,27 @@ def _is_legal(op: OpSpec, at: Workload) -> bool:
         return False
 
 
-def beyond(op: OpSpec, secret: int) -> Point | None:
-    """A small workload with its largest input spread over 2^31 elements, of as few bytes as can be.
+def beyond(op: OpSpec, secret: int) -> list[Point]:
+    """For each input, a small workload with it spread over 2^31 elements, of the fewest bytes.
 
-    None where no input has an axis to spread.
+    None for one without an axis to spread.
     """
-    able = [
-        (_bytes(op, at, name), size_of(op, at), on, at)
-        for at in op.workloads
-        if at.role == "check"
-        for name, on in [_widest(op, at)]
-        if name
-    ]
-    if not able:
-        return None
-    _, _, on, at = min(able, key=lambda each: each[:2])
-    return at, Case(Random(f"wide {secret}").getrandbits(38), "wide", on=on)
+    random, checks = Random(f"wide {secret}"), [at for at in op.workloads if at.role == "check"]
+    found = list[Point]()
+    for on, name in enumerate(spreadable(op, "wide")):
+        able = [at for at in checks if _is_wide(op, at, name)]
+        if able:
+            at = min(able, key=lambda at: (_bytes(op, at, name), size_of(op, at)))
+            found.append((at, Case(random.getrandbits(38), "wide", on=on)))
+    return found
 
 
-def _widest(op: OpSpec, at: Workload) -> tuple[str, int]:
-    """The largest input that can be spread, and its number among those; no name if none can."""
-    names, sizes = spreadable(op), op.names(at)
-    shapes = {
-        name: op.inputs[name].shape(sizes)
-        for name in names
-        if op.inputs[name].count is None and not isinstance(op.inputs[name].recipe, Offsets)
-    }
-    can = [name for name, shape in shapes.items() if place(shape, "wide").room > prod(shape)]
-    name = max(can, key=lambda name: prod(shapes[name]), default="")
-    return name, names.index(name) if name else 0
+def _is_wide(op: OpSpec, at: Workload, name: str) -> bool:
+    tensor = op.inputs[name]
+    if tensor.count is not None or isinstance(tensor.recipe, Offsets):
+        return False
+    shape = tensor.shape(op.names(at))
+    return place(shape, "wide").room > prod(shape)
 
 
 def _bytes(op: OpSpec, at: Workload, name: str) -> int:

@@ -108,18 +108,26 @@ def _effects(op: OpSpec, candidate: Candidate, points: Sequence[Point], bench: B
     return f"each of {len(kernels)} kernels left out in turn: the outputs show it"
 
 
-def _beyond(op: OpSpec, candidate: Candidate, point: Point | None, bench: Bench) -> str:
-    told = "an input that spans more than 2^31 elements by its strides"
-    if point is None:
+def _beyond(op: OpSpec, candidate: Candidate, points: Sequence[Point], bench: Bench) -> str:
+    """One input after another: each may have offsets of its own."""
+    told, tried, why = "an input that spans more than 2^31 elements by its strides", 0, ""
+    if not points:
         return f"{told}: not tried, for no input has an axis to spread"
-    try:
-        whole, takes = bench.takes(op, candidate, [point])
-    except CandidateError as error:
-        return f"{told}: not tried, for the launcher refuses it ({error.reason})"
-    reply = _ask(whole, takes, bench, "wide", WIDE_S)
-    if NO_ROOM in reply.notes:
-        return f"{told}: not tried, for the device has no room for it now"
-    return told
+    for point in points:
+        try:
+            whole, takes = bench.takes(op, candidate, [point])
+        except CandidateError as error:
+            why = f"the launcher refuses it ({error.reason})"
+            continue
+        reply = _ask(whole, takes, bench, "wide", WIDE_S)
+        if NO_ROOM in reply.notes:
+            why = "the device has no room for it now"
+        else:
+            tried += 1
+    if not tried:
+        return f"{told}: not tried, for {why}"
+    others = f", {len(points) - tried} not, for {why}" if why else ""
+    return f"{told}: {tried} in turn{others}"
 
 
 def _bent(op: OpSpec, candidate: Candidate, points: Sequence[Point], bench: Bench) -> str:
