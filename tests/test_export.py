@@ -18,7 +18,7 @@ from exported import KERNEL, OP, OP_BACKWARD, SOFTMAX, SOFTMAX_BACKWARD, STEP, T
 from kernel_library.codec import verdict_json
 from kernel_library.export import Exported, ExportError, build_wheel
 from kernel_library.export.wheel import tree
-from kernel_library.spec import Tensor
+from kernel_library.spec import Option, Tensor
 from kernel_library.verdict import Record, Rejected
 
 PACKAGE = "kw_test_kernels"
@@ -212,6 +212,24 @@ def test_a_guard_says_why_a_call_does_not_take_the_kernel(package, tensor, optio
     guards = [g for g in package._guards.GUARDS if g is not package._guards._elsewhere]
     reason = next((r for g in guards if (r := g(op, call)) is not None), None)
     assert (reason is None) if why is None else (why in str(reason))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "taken"),
+    [
+        (Option(1.0), 0.125, True), (Option(None), None, True), (Option(None), 30.0, False),
+        (Option(0), 0.5, False), (Option(0), 1, False), (Option(False), True, False),
+        (Option(False, (False, True)), True, True), (Option(0.0, (0.0, 1.0)), 0.5, False),
+    ],
+)  # fmt: skip
+def test_an_option_that_the_judge_never_moved_so_does_not_take_the_kernel(
+    package, option, value, taken
+):
+    op, call = on_gpu(package, seen((8, 64)), scale=value)
+    told = package._guards._other_options(
+        replace(op, spec=replace(op.spec, options={"scale": option})), call
+    )
+    assert told == (None if taken else f"never judged at scale={value!r}")
 
 
 def test_only_a_kernel_judged_on_other_layouts_takes_them():

@@ -79,8 +79,9 @@ def _other_options(op: Op, call: Call) -> str | None:
         judged = {option.default, *option.choices}
         judged |= {w.options[name] for w in op.spec.workloads if name in w.options}
         value = call.options[name]
-        free = isinstance(value, float) and not option.choices
-        if value not in judged and not free:
+        # the judge moves floats from floats alone: from None to 30.0 it never went
+        moves = not option.choices and any(isinstance(known, float) for known in judged)
+        if value not in judged and not (moves and isinstance(value, float)):
             return f"never judged at {name}={value!r}"
     return None
 
