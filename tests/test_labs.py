@@ -13,13 +13,17 @@ from evaluator.evaluate import LEFT_OUT
 from evaluator.intake import Graphs
 from evaluator.intake.wire import Ask, Exported, Exports, Failure, Meta, ask_json, reply_json
 from evaluator.isolate import Done
-from evaluator.labs import TOGETHER, Rooms, Tapes, players
+from evaluator.labs import TOGETHER, Rooms, Tapes, players, replayed_lab
+from evaluator.play.wire import Pace
 from evaluator.turns import Turns
 from kernel_library.candidate import Candidate
+from kernel_library.device import Ceilings, Device, Target
 from kernel_library.spec import OpSpec, Reference, Tensor, grid
 
 (COPY,) = op_of().reference.graphs.values()
 OP = replace(op_of(), reference=Reference("def reference(x): ..."))
+CEILINGS = Ceilings(4000.0, {"float32": 50.0}, 60.0, 1.0)
+H200 = Device("NVIDIA H200", Target(), 132, 60 << 20, CEILINGS, CEILINGS)
 
 
 def at(n):
@@ -88,6 +92,25 @@ def test_a_problem_whose_constraint_nobody_wrote_down_still_has_a_verdict(judge)
     )  # fmt: skip
     verdict = judge(op, Candidate("pairs", RIGHT, "entry"))
     assert verdict.kind == "passed" and LEFT_OUT in verdict.record.checks[0]
+
+
+def test_deep_looks_where_the_reference_can_and_tells_of_the_rest(monkeypatch, tmp_path):
+    seen = []
+
+    def look(op, candidate, points, bench):
+        seen.append(points)
+        return ("looked",)
+
+    monkeypatch.setattr("evaluator.labs.look", look)
+    measured = replace(at(4096), role="measure")
+    op = replace(OP, workloads=(AT, replace(at(42), dims={"M": 5, "N": 42}), measured))
+    rooms = Rooms(exporting([]), None, None, "none", Turns(tmp_path))
+    lab = replayed_lab(rooms, H200, Pace(), secret=3)
+    notes = lab.deep(op, Candidate("double", "", "entry"))
+    (points,) = seen
+    told = [*points.small, *points.matrix, *points.bent, *points.long]
+    assert all(at.dims["N"] % 2 == 0 or at.dims["N"] < 10 for at, _ in told)
+    assert notes[0] == "looked" and notes[1].endswith(f"of these sizes {LEFT_OUT}")
 
 
 @pytest.mark.parametrize(
