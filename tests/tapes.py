@@ -22,7 +22,7 @@ SHORT_X = replace(X, shape=(3, 39))
 CLONE = Call("aten.clone.default", ({"view": 0},), {}, (X,), (Y,))
 
 
-def op_of(function=lambda x: x.clone(), *, at=AT, mutates=(), outputs=("y",)) -> OpSpec:
+def op_of(function=lambda x: 1 * x, *, at=AT, mutates=(), outputs=("y",)) -> OpSpec:
     zeros = torch.zeros(at.dims["M"], at.dims["N"], dtype=getattr(torch, at.dtypes["T"]))
     return OpSpec(
         "copy",

@@ -269,12 +269,14 @@ def test_a_fault_at_a_hidden_size_names_its_class_alone():
     hidden = replace(AT, dims={"M": 3, "N": 41})
     takes = [Take(AT, CASE, tape_of()), Take(hidden, replace(CASE, values="large"), tape_of())]
     reply = Reply(whose="candidate", reason="output 'y' is off", take=1)
+    graphs = {str(at): op_of(at=at).reference.graphs[str(at)] for at in (AT, hidden)}
+    op = replace(plain_op(), reference=replace(plain_op().reference, graphs=graphs))
     with pytest.raises(CandidateError) as caught:
-        replay(plain_op(), takes, answering(reply), NO_TURNS)
+        replay(op, takes, answering(reply), NO_TURNS)
     assert caught.value.reason == "output 'y' is off at a hidden size in float32 with large values"
     assert caught.value.at is None
     with pytest.raises(CandidateError) as caught:
-        replay(plain_op(), takes, answering(replace(reply, take=0)), NO_TURNS)
+        replay(op, takes, answering(replace(reply, take=0)), NO_TURNS)
     assert (caught.value.at, caught.value.stage) == (AT, "smoke")
 
 
@@ -306,6 +308,27 @@ def test_only_what_is_checked_first_is_a_smoke_test():
 def test_our_own_failure_is_not_the_candidates(outcome, error):
     with pytest.raises(error):
         replay(plain_op(), [Take(AT, CASE, tape_of())], lambda *_: outcome, NO_TURNS)
+
+
+@pytest.mark.parametrize(
+    ("function", "steps", "told"),
+    [
+        (lambda x: x.clone(), (CLONE, launch()), True),
+        (lambda x: x.t().contiguous().t(), (launch(), CLONE), True),
+        (lambda x: torch.cat([x[:1], x[1:]]), (CLONE,), True),
+        (lambda x: 1 * x, (CLONE, launch()), False),
+        (lambda x: x.clone(), (launch(),), False),
+        (lambda x: x.clone(), (Call("aten.zero_.default", ({"view": 0},), {}, (Y,), ()),), False),
+        (lambda x: x.clone(), (replace(CLONE, results=(replace(Y, buffer=2),)), launch()), False),
+    ],
+)
+def test_what_only_moves_is_moved_by_a_kernel(function, steps, told):
+    op, recording = op_of(function), tape_of(*steps)
+    buffers = (*recording.tape.buffers, Buffer("made", 480))
+    take = Take(AT, CASE, replace(recording, tape=replace(recording.tape, buffers=buffers)))
+    error, match = (CandidateError, "copies are all") if told else (LabError, "player")
+    with pytest.raises(error, match=match):
+        replay(op, [take], lambda *_: Died("killed", "signal 9"), NO_TURNS)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")

@@ -10,8 +10,9 @@ from pydantic import ValidationError
 from evaluator.errors import CandidateError, LabError, ProblemError
 from evaluator.isolate import Died, Isolate
 from evaluator.matrix import describe, shown
-from evaluator.play.baselines import chosen
+from evaluator.play.baselines import chosen, graph_at
 from evaluator.play.wire import Race, Reply, Request, Take, dump_request, load_reply, pack
+from evaluator.record.flow import copied
 from evaluator.turns import Turns
 from kernel_library.spec import OpSpec
 
@@ -34,6 +35,9 @@ def replay(
     and at stage `light` for a time that the device's datasheet rules out; `LabError` for a lost
     player, or a machine without a GPU.
     """
+    for take in takes:
+        if (told := copied(graph_at(op, take.at), take.recording.tape)) is not None:
+            raise CandidateError("record", told)
     if race:
         race = replace(race, pace=replace(race.pace, arms=chosen(race.pace.arms, op)))
     sent, binaries = pack(takes)

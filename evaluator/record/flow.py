@@ -11,11 +11,15 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
+from evaluator.aten import resolve
+from kernel_library.graph import Graph
 from kernel_library.spec import OpSpec, Workload
 from kernel_library.tape import FREE_CALLS, Call, Descriptor, Launch, Pointer, Tape, View
 
 #: The free calls that read what they are given; of what is left some read shapes alone.
 COPIES = frozenset({"clone", "copy_", "_to_copy", "_foreach_copy_"})
+#: What moves or casts, beside aten's ways to see a tensor otherwise.
+MOVES = frozenset({"clone", "_to_copy", "type_as", "cat", "stack", "repeat", "roll", "pad"})
 REMEDY = "have a kernel do this work, on memory that the launcher allocates and fills"
 
 
@@ -34,6 +38,40 @@ def adrift(op: OpSpec, at: Workload, tape: Tape, outputs: Mapping[str, View]) ->
     for name, buffer in {**_mutated(op, at, tape), **_returned(outputs)}.items():
         if buffer not in written:
             yield f"{name} is written by no program and no torch call: {REMEDY}"
+
+
+def copied(graph: Graph, tape: Tape) -> str | None:
+    """Where an op only moves and casts: why a tape has torch's copies do that, in words.
+
+    Of all other ops a copy can do no more than a part.
+    """
+    if not all(_only_moves(node.op) for node in graph.nodes):
+        return None
+    known = {number for number, buffer in enumerate(tape.buffers) if buffer.role == "input"}
+    outputs = {view.buffer for view in tape.outputs}
+    for step in tape.steps:
+        if isinstance(step, Launch):
+            known |= _given(step)
+            continue
+        reads, writes = _touched(step)
+        # what is filled with a number is copied from memory that holds no more than that
+        if not reads & known:
+            continue
+        if _base(step.op) in COPIES and writes & outputs:
+            return f"a torch call copies into an output, and copies are all of this op: {REMEDY}"
+        known |= writes
+    return None
+
+
+def _only_moves(op: str) -> bool:
+    if op == "getitem" or _base(op) in MOVES:
+        return True
+    returns = resolve(op)._schema.returns  # type: ignore[attr-defined]
+    return all(result.alias_info for result in returns)
+
+
+def _base(op: str) -> str:
+    return op.removeprefix("aten.").split(".")[0]
 
 
 def _returned(outputs: Mapping[str, View]) -> dict[str, int]:
@@ -67,7 +105,7 @@ def _touched(call: Call) -> tuple[set[int], set[int]]:
     By name a call in place writes to its first argument; of the tensors that aten takes by keyword
     alone nearly all are `out`.
     """
-    name = call.op.removeprefix("aten.").split(".")[0]
+    name = _base(call.op)
     first = call.args[:1] if name.endswith("_") else ()
     targets = set(_named([*first, *call.kwargs.values()]))
     views = {n: view.buffer for n, view in enumerate(call.views) if 0 not in view.shape}
