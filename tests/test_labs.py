@@ -30,7 +30,7 @@ def at(n):
     return replace(AT, dims={"M": 3, "N": n})
 
 
-def exporting(asked, meanwhile=lambda: None):
+def exporting(asked, meanwhile=lambda: None, why="N must be even"):
     """An isolate that exports a copy, of even sizes or small ones, and keeps the sizes."""
 
     def isolate(job, request, seconds):
@@ -41,7 +41,7 @@ def exporting(asked, meanwhile=lambda: None):
         each = tuple(
             Exported(COPY, (Meta(shape, "float32"),), ())
             if shape[1] < 10 or shape[1] % 2 == 0
-            else Failure("N must be even")
+            else Failure(why)
             for shape in shapes
         )
         return Done(reply_json.dump_json(Exports(each)))
@@ -82,6 +82,12 @@ def test_hidden_sizes_that_the_reference_cannot_take_are_left_out_but_no_public_
         graphs.able(public, points)
     with pytest.raises(ProblemError, match="must be even"):
         graphs(OP, [at(11)])
+
+
+@pytest.mark.parametrize("why", ["MemoryError", "RuntimeError: can't start new thread"])
+def test_nothing_is_left_out_for_what_the_host_has_too_little_of(why):
+    with pytest.raises(ProblemError, match=why):
+        Graphs(exporting([], why=why)).able(OP, [(AT, CASE), (at(11), CASE)])
 
 
 def test_a_problem_whose_constraint_nobody_wrote_down_still_has_a_verdict(judge):

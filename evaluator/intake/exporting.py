@@ -16,6 +16,10 @@ from evaluator.matrix import Point, is_public
 from kernel_library.graph import Graph
 from kernel_library.spec import OpSpec, Workload
 
+#: What an exception says where the host has too little of something, which another process may have
+#: seen to: nothing is left out for it.
+SCARCE = ("MemoryError", "OSError", "BlockingIOError", "t allocate memory", "t start new thread")
+
 
 def export(op: OpSpec, workloads: Sequence[Workload], isolate: Isolate) -> OpSpec:
     """The contract with `reference.graphs[str(at)]` for each of these workloads.
@@ -33,7 +37,7 @@ def export(op: OpSpec, workloads: Sequence[Workload], isolate: Isolate) -> OpSpe
 def _tried(
     op: OpSpec, workloads: Sequence[Workload], isolate: Isolate
 ) -> tuple[OpSpec, dict[str, ProblemError]]:
-    """As `export`, and why the reference has no graph where it raises."""
+    """As `export`, and why the reference has no graph where it raises by itself."""
     known = op.reference.graphs
     missing = list({str(at): at for at in workloads if str(at) not in known}.values())
     if not missing:
@@ -44,7 +48,10 @@ def _tried(
     for at, answer in zip(missing, answers, strict=True):
         if isinstance(answer, Failure):
             told = f"{answer.message} (at {at})"
-            refused[str(at)] = ProblemError(told, answer.where or "reference")
+            error = ProblemError(told, answer.where or "reference")
+            if any(word in answer.message for word in SCARCE):
+                raise error
+            refused[str(at)] = error
         else:
             graphs[str(at)] = _agreed(op, at, answer)
     return _with_graphs(op, graphs), refused
