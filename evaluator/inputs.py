@@ -27,7 +27,7 @@ LAYOUTS: tuple[Layout, ...] = get_args(Layout)[:-1]
 WIDE = 1 << 31
 #: Layouts of one input alone, and those that differ by the number that a case is `on`.
 ONE_ALONE = frozenset({"expanded", "still", "wide"})
-NUMBERED = ONE_ALONE | {"unlike"}
+NUMBERED = ONE_ALONE | {"sliced", "unlike"}
 #: What inputs of unlike layouts have by turns, so that no stride of one is another's.
 _UNLIKE: tuple[Layout, ...] = ("contiguous", "transposed", "padded", "step2")
 #: What some classes bend beside normal and uniform inputs.
@@ -85,7 +85,7 @@ def places(op: OpSpec, at: Workload, case: Case) -> dict[str, tuple[Place, ...]]
     names = op.names(at)
     return {
         name: tuple(
-            place(shape, _layout(op, name, case, i), number + i)
+            place(shape, _layout(op, name, case, i), number + i + case.on)
             for i, shape in enumerate(tensor.shapes(names))
         )
         for number, (name, tensor) in enumerate(op.inputs.items())
@@ -95,7 +95,8 @@ def places(op: OpSpec, at: Workload, case: Case) -> dict[str, tuple[Place, ...]]
 def place(shape: Shape, layout: Layout, number: int = 0) -> Place:
     """The layout's strides for a shape; contiguous where the shape has no room for it.
 
-    Padded rows of one input are longer than those of the one `number`ed before it.
+    Padded rows of one input are longer than those of the one `number`ed before it; of sliced ones,
+    each has more along another axis between the first and the last.
     """
     stride, size = _row_major(shape), prod(shape)
     if layout == "transposed" and len(shape) > 1:
@@ -110,8 +111,9 @@ def place(shape: Shape, layout: Layout, number: int = 0) -> Place:
         longer = _row_major((*shape[:-1], shape[-1] + 16 * (number + 1)))
         return Place(shape, longer, 0, longer[0] * shape[0])
     if layout == "sliced" and len(shape) > 2:
-        # rows stay close together, and the axes around them do not: a third of a fused projection
-        wider = _row_major((shape[0], *(n + 1 for n in shape[1:-1]), shape[-1]))
+        # as a third of a fused projection has more heads in memory, or a cache more tokens
+        axis = -2 - number % (len(shape) - 2)
+        wider = _row_major((*shape[:axis], shape[axis] + 1, *shape[axis + 1 :]))
         return Place(shape, wider, 0, wider[0] * shape[0])
     if layout == "still" and size > 1:
         return Place(shape, (0,) * len(shape), 0, 1)

@@ -153,8 +153,10 @@ def _bent(
 
 def _ways(op: OpSpec, layout: Layout) -> int:
     """In how many ways a layout is tried, each by a number of its own."""
-    alone = layout in ONE_ALONE
-    return len(spreadable(op, layout)) if alone else 2 if layout == "unlike" else 1
+    if layout in ONE_ALONE:
+        return len(spreadable(op, layout))
+    middle = max((len(tensor.axes.split()) - 2 for tensor in op.inputs.values()), default=0)
+    return {"unlike": 2, "sliced": 2 if middle > 1 else 1}.get(layout, 1)
 
 
 def _turns(count: int, turn: int) -> list[int]:

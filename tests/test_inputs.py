@@ -167,6 +167,11 @@ def test_each_layout_has_the_strides_that_it_is_called_by():
     assert strides["sliced"] == [(70, 10, 1)] * 4
     assert strides["still"] == [(0, 0, 0)] + [(60, 10, 1)] * 3
     assert strides["unlike"] == [(60, 10, 1), (60, 1, 6), rows[2], (120, 20, 2)]
+    four = op(q=(y := Tensor("B M E N")), k=y)
+    sliced = [places(four, AT, Case(0, "sliced", on=on)) for on in (0, 1)]
+    assert [[spots[0].stride for spots in each.values()] for each in sliced] == [
+        [(780, 130, 10, 1), (840, 120, 10, 1)], [(840, 120, 10, 1), (780, 130, 10, 1)],
+    ]  # fmt: skip
     turned = places(spec, AT, Case(0, "unlike", on=1))
     assert [turned[n][0].stride for n in "xu"] == [(60, 1, 6), (60, 10, 1)]
 
