@@ -333,6 +333,12 @@ def test_measured_sizes_are_met_in_another_layout_and_large_and_long_ones_nowher
     assert everywhere(op, 7, [POINT], [POINT]).bent == [*bent(op, 7), *turned, *nearby]
 
 
+def test_an_axis_that_is_no_row_is_longer_than_a_grids_second_axis():
+    (op,) = [unit.op for unit in discover(seeds) if unit.op.name == "softmax"]
+    (rows, _), (row, _) = long(op, 7)
+    assert rows.dims["M"] > 65535 > row.dims["N"] > 1 << 14
+
+
 def _longest(size):
     return max(size) if isinstance(size, tuple) else size
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
@@ -35,6 +36,8 @@ _NEARBY, _TRIES = 2, 40
 _BENT = 1 << 26
 #: The longest hidden axis elsewhere, twice that, and the most elements to try it with.
 _LONG, _LONGER, _MOST = 1 << 14, 1 << 15, 1 << 22
+#: The same for an axis that is no row of any tensor: a grid's second axis ends at 65535.
+_MANY, _MORE, _MOST_OF_MANY = 1 << 16, 5 << 14, 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +129,22 @@ def long(op: OpSpec, secret: int) -> Iterator[Point]:
     random = Random(f"long {secret}")
     bases = sorted(op.workloads, key=lambda at: (at.role != "check", size_of(op, at)))
     for axis in free_axes(op):
-        sizes = [random.randrange(_LONG + 1, _LONGER, 2) for _ in range(_TRIES)]
+        row = _is_row(op, axis)
+        least, below, most = (_LONG, _LONGER, _MOST) if row else (_MANY, _MORE, _MOST_OF_MANY)
+        sizes = [random.randrange(least + 1, below, 2) for _ in range(_TRIES)]
         made = (
             _sized(base, {axis: n - n % step})
             for n, step, base in zip(sizes, cycle((1, 1, 16)), cycle(bases), strict=False)
         )
-        legal = (at for at in made if _is_legal(op, at) and size_of(op, at) <= _MOST)
+        legal = (at for at in made if _is_legal(op, at) and size_of(op, at) <= most)
         yield from ((at, Case(random.getrandbits(38))) for at in islice(legal, 1))
+
+
+def _is_row(op: OpSpec, axis: str) -> bool:
+    """Whether the rows of some tensor are as long as this axis, or longer."""
+    tensors = [*op.inputs.values(), *op.outputs.values()]
+    rows = [tensor.axes.split()[-1] for tensor in tensors if tensor.axes.split()]
+    return any(re.search(rf"\b{re.escape(axis)}\b", row) for row in rows)
 
 
 def _measured(op: OpSpec) -> list[Workload]:
