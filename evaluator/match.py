@@ -59,15 +59,18 @@ def same_function(op: OpSpec, other: OpSpec, isolate: Isolate) -> Match | None:
     """How `other` computes the same function as `op`, or None.
 
     Compared at two of op's check sizes, with two seeds, and at another value of each of op's
-    options, all of which must be options of the other's. A function whose outputs do not depend
-    on its inputs matches nothing. Among settings that agree in float64 the one whose rounding at
-    op's own dtype is nearest wins. Ops that write in place or take lists have no match.
+    options, all of which must be options of the other's and work there. A function whose outputs
+    do not depend on its inputs matches nothing. Of settings that agree in float64 the one whose
+    rounding at op's own dtype is nearest wins. Ops that write in place or take lists have no match.
     """
     small = _small(op)
     found = list(bindings(op, other, small[0])) if small else []
     if not found:
         return None
-    op = export(op, [v for at in small for v in _varied(op, at)], isolate)
+    try:
+        op = export(op, [v for at in small for v in _varied(op, at)], isolate)
+    except ProblemError:
+        return None
     if not _depends_on_inputs(op, small[0]):
         return None
     settings = list(islice(_settings(op, other, small[0]), _MOST_SETTINGS))
@@ -166,13 +169,9 @@ def _there(
 
 
 def _exported(
-    other: OpSpec,
-    binding: Binding,
-    settings: Sequence[_Setting],
-    op: OpSpec,
-    at: Workload,
-    isolate: Isolate,
-) -> OpSpec:
+    other: OpSpec, binding: Binding, settings: Sequence[_Setting],
+    op: OpSpec, at: Workload, isolate: Isolate,
+) -> OpSpec:  # fmt: skip
     """The other with a graph for each setting; one that its reference refuses is left out."""
     wanted = [_there(op, binding, setting, at, other) for setting in settings]
     try:

@@ -195,6 +195,17 @@ def test_a_function_that_ignores_its_inputs_matches_nothing():
     assert same_function(op, ones, run_here) is None
 
 
+def test_a_function_that_refuses_another_value_of_an_option_matches_nothing():
+    op = problem(
+        "def reference(x, *, whole=True):\n"
+        "    if not whole:\n"
+        "        raise ValueError('only whole rows')\n"
+        "    return torch.softmax(x, -1)\n"
+        "INPUTS = [torch.randn(40, 96)]\n"
+    )
+    assert same_function(op, SOFTMAX, run_here) is None
+
+
 def test_another_dtype_is_another_op():
     op = problem("def reference(x):\n    return torch.softmax(x.float(), -1)\n"
                  "INPUTS = [torch.randn(40, 96).half()]\n")  # fmt: skip
