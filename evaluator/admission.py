@@ -19,14 +19,15 @@ from evaluator.picked import Answers, answers
 from kernel_library.spec import OpSpec, Workload
 
 Tensors = tuple[torch.Tensor, ...]
-#: What a null answer is made of: the inputs, torch's own answer, and its answer to other inputs.
-Null = Callable[[Sequence[torch.Tensor], Tensors, Tensors], Tensors]
+#: What a null answer is made of: the inputs, what is wanted, and torch's answer to other inputs.
+Null = Callable[[Sequence[torch.Tensor], Answers, Tensors], Tensors]
 
 #: A null answer passes if it does on each of these draws: on one, a last column near 0 may.
 DRAWS = range(11, 15)
 #: Elements of the largest tensor: enough to have rows and tails, little to compute in float64.
 LARGEST = 1 << 18
-#: A dtype, and the next one down, in which an answer must not pass for it.
+#: A dtype, and the next one down, in which an answer must not pass for it. An output is no finer
+#: than what the reference itself rounds to on the way.
 LOWER = {
     torch.float64: torch.float32, torch.float32: torch.bfloat16,
     torch.float16: torch.float8_e4m3fn, torch.bfloat16: torch.float8_e4m3fn,
@@ -84,7 +85,7 @@ def _tried(op: OpSpec, at: Workload, seed: int) -> Iterator[tuple[str, str]]:
         raise ProblemError(f"torch's own answer fails at {at}: {why}", "reference")
     remedy = "give it outputs that depend on its inputs, in a range that its dtype resolves"
     for name, null in NULLS.items():
-        answer = null(mine, own, stale)
+        answer = null(mine, wanted, stale)
         if all(a is o for a, o in zip(answer, own, strict=True)):
             continue  # this null has nothing to exchange here
         passes = _refused(op, answer, wanted) is None
@@ -112,15 +113,15 @@ def _refused(op: OpSpec, answer: Tensors, wanted: Answers) -> str | None:
     return None
 
 
-def _passthrough(inputs: Sequence[torch.Tensor], own: Tensors, _: Tensors) -> Tensors:
+def _passthrough(inputs: Sequence[torch.Tensor], wanted: Answers, _: Tensors) -> Tensors:
     def alike(output: torch.Tensor) -> torch.Tensor:
         same = (i for i in inputs if i.shape == output.shape and i.dtype == output.dtype)
         return next(same, output)
 
-    return tuple(alike(output) for output in own)
+    return tuple(alike(output) for output in wanted.own)
 
 
-def _without_tail(_: Sequence[torch.Tensor], own: Tensors, __: Tensors) -> Tensors:
+def _without_tail(_: Sequence[torch.Tensor], wanted: Answers, __: Tensors) -> Tensors:
     def cut(output: torch.Tensor) -> torch.Tensor:
         if output.dim() == 0 or output.numel() < 2 or not _has_tail(output):
             return output
@@ -128,7 +129,7 @@ def _without_tail(_: Sequence[torch.Tensor], own: Tensors, __: Tensors) -> Tenso
         short.reshape(-1, output.shape[-1])[:, -1] = 0
         return short
 
-    return tuple(cut(output) for output in own)
+    return tuple(cut(output) for output in wanted.own)
 
 
 def _has_tail(output: torch.Tensor) -> bool:
@@ -136,22 +137,23 @@ def _has_tail(output: torch.Tensor) -> bool:
     return bool((output.reshape(-1, output.shape[-1])[:, -1].float() != 0).any())
 
 
-def _coarser(_: Sequence[torch.Tensor], own: Tensors, __: Tensors) -> Tensors:
-    def round_down(output: torch.Tensor) -> torch.Tensor:
-        if output.dtype not in LOWER:
+def _coarser(_: Sequence[torch.Tensor], wanted: Answers, __: Tensors) -> Tensors:
+    def round_down(output: torch.Tensor, i: int) -> torch.Tensor:
+        dtype = wanted.coarsest.get(i, output.dtype)
+        if output.dtype not in LOWER or dtype not in LOWER:
             return output
-        rounded = output.to(LOWER[output.dtype]).to(output.dtype)
+        rounded = output.to(LOWER[dtype]).to(output.dtype)
         # what a lower precision can hold exactly is no worse for it
         return output if torch.equal(rounded, output) else rounded
 
-    return tuple(round_down(output) for output in own)
+    return tuple(round_down(output, i) for i, output in enumerate(wanted.own))
 
 
 NULLS: dict[str, Null] = {
-    "zeros": lambda inputs, own, stale: tuple(torch.zeros_like(o) for o in own),
-    "ones": lambda inputs, own, stale: tuple(torch.ones_like(o) for o in own),
+    "zeros": lambda _, wanted, __: tuple(torch.zeros_like(o) for o in wanted.own),
+    "ones": lambda _, wanted, __: tuple(torch.ones_like(o) for o in wanted.own),
     "an input, returned": _passthrough,
-    "the answer to other inputs": lambda inputs, own, stale: stale,
+    "the answer to other inputs": lambda _, __, stale: stale,
     "an answer without its last column": _without_tail,
     "an answer in a lower precision": _coarser,
 }

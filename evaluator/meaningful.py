@@ -9,7 +9,7 @@ from math import isfinite, isnan
 import torch
 
 from evaluator.compare import Mismatch, compare, peak
-from evaluator.inputs import Case, bendable
+from evaluator.inputs import bendable
 from evaluator.matrix import Point, is_public
 from evaluator.picked import Answers
 from evaluator.poison import bits
@@ -52,20 +52,26 @@ def _is_factor(op: OpSpec, point: Point) -> bool:
 
 
 def said(
-    got: Sequence[torch.Tensor], wanted: Answers, case: Case
+    got: Sequence[torch.Tensor], wanted: Answers, op: OpSpec, point: Point
 ) -> tuple[tuple[torch.Tensor, ...], Answers]:
     """An answer and the truth, without the rows of which nothing is said.
 
     Where infinities go in, NaN may come out, and the order of a formula decides where: then rows
     whose truth has a NaN are zero in all three, and infinities elsewhere. So are those that come of
-    plus infinity, for a sum of exponentials may give NaN there.
+    plus infinity, for a sum of exponentials may give NaN there. Where something is updated in place
+    and becomes infinite it may as well be NaN: `m + (g - m) * w` and `m * (1 - w) + g * w` differ.
     """
-    got = tuple(got)
-    floats = [t.is_floating_point() for t in wanted.truth]
-    all_said = not any(f and t.isnan().any() for f, t in zip(floats, wanted.truth, strict=True))
-    if case.values not in INFINITE or (all_said and case.values != "overflowed"):
+    (at, case), got = point, tuple(got)
+    if case.values not in INFINITE:
         return got, wanted
-    rows = [_unsaid(t) if f else None for f, t in zip(floats, wanted.truth, strict=True)]
+    floats = [t.is_floating_point() for t in wanted.truth]
+    none = not any(f and t.isnan().any() for f, t in zip(floats, wanted.truth, strict=True))
+    whole = none and case.values != "overflowed"
+    returned = sum(len(tensor.shapes(op.names(at))) for tensor in op.outputs.values())
+    rows = [
+        None if not f or (whole and i < returned) else t.isinf() if whole else _unsaid(t)
+        for i, (f, t) in enumerate(zip(floats, wanted.truth, strict=True))
+    ]
     truth, own = (_cleared(some, rows) for some in (wanted.truth, wanted.own))
     same = [g.shape for g in got] == [t.shape for t in truth]
     return _cleared(got, rows) if same else got, replace(wanted, truth=truth, own=own)

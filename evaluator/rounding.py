@@ -34,6 +34,8 @@ _MADE = frozenset({
     "arange", "empty_like", "full", "full_like", "ones_like", "to", "to_copy", "type_as",
     "zeros_like",
 })  # fmt: skip
+#: Ops beside those that pick or move through which an infinity stays one.
+_KEEPING = frozenset({"add", "div", "mul", "rsub", "sub", "to", "to_copy"})
 #: Ops that pick, move or count and round nothing, beside views.
 _EXACT = frozenset({
     "abs", "amax", "amin", "aminmax", "cat", "ceil", "clamp", "clamp_max", "clamp_min", "clone",
@@ -132,7 +134,7 @@ def coarsest(graph: Graph, dtypes: Mapping[str, torch.dtype]) -> tuple[torch.dty
 
 
 def is_factor(graph: Graph, inputs: Collection[str]) -> bool:
-    """Whether any of these inputs goes into a product, each element by itself on the way there."""
+    """Whether an infinity in any of these inputs would still be one where a product takes it."""
     nodes = {node.name: node for node in graph.nodes}
     reached = set(inputs)
     for node in graph.nodes:
@@ -141,7 +143,7 @@ def is_factor(graph: Graph, inputs: Collection[str]) -> bool:
         factors = 3 if "attention" in node.op else 2
         if first is not None and reached & {*refs(node.args[first : first + factors])}:
             return True
-        if reached & {*refs(node)} and (is_exact(node, nodes) or not _sums(node)):
+        if reached & {*refs(node)} and (is_exact(node, nodes) or _name(node) in _KEEPING):
             reached.add(node.name)
     return False
 

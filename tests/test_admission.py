@@ -55,6 +55,13 @@ def test_an_answer_that_a_lower_precision_holds_exactly_is_no_null_answer():
     assert "zeros" in tried and "an answer in a lower precision" not in tried
 
 
+def test_an_output_is_no_finer_than_what_the_reference_rounds_to_on_the_way():
+    rounded = "torch.softmax((x + 0.1).bfloat16(), -1, dtype=torch.float32)"
+    assert "an answer in a lower precision" in admit(problem(rounded))
+    with pytest.raises(ProblemError, match="lower precision would pass"):
+        admit(problem("torch.round(x).bfloat16().float() + 1e-9 * x"))
+
+
 def test_a_tolerance_that_admits_anything_is_refused():
     with pytest.raises(ProblemError, match="would pass"):
         admit(problem("torch.softmax(x, -1)", tolerance=Tolerance(loosen=1e6)))

@@ -102,6 +102,29 @@ INPUTS = [torch.randn(16, 48), torch.randn(48)]
     assert all(at.dims.keys() == {"M"} for at in op.workloads)
 
 
+@pytest.mark.parametrize(
+    ("body", "left_out"),
+    [
+        # no kernel of torch's takes it
+        ("torch.cdist(x, x.flip(0))", {"bfloat16"}),
+        # a mean of ones and of what rounds to 1: nothing that a null answer could get wrong
+        ("(1 + 1e-3 * x).mean(-1)", {"bfloat16"}),
+        ("torch.softmax(x, -1)", set()),
+    ],
+    ids=["cdist", "mean", "softmax"],
+)
+def test_a_dtype_that_nobody_asked_for_refuses_no_problem(body, left_out):
+    op = problem(f"""
+def reference(x):
+    return {body}
+
+INPUTS = [torch.randn(64, 48)]
+""")
+    dtypes = {at.dtypes["T"] for at in op.workloads}
+    assert "float32" in dtypes and left_out & dtypes == set()
+    assert admit(op) and (left_out or dtypes == {"float32", "float16", "bfloat16"})
+
+
 def test_what_an_axis_of_one_makes_trivial_is_checked_at_others_in_each_dtype():
     for dim, shape in ((-1, "64, 64"), (0, "64, 48")):
         op = problem(f"""

@@ -11,7 +11,7 @@ from evaluator.inputs import Case, draw
 from evaluator.meaningful import FEW, holds, noise, said
 from evaluator.picked import Answers, answers
 from evaluator.rounding import Rounding, is_factor
-from kernel_library.spec import Tolerance, Workload
+from kernel_library.spec import OpSpec, Tensor, Tolerance, Workload
 from seeds import cross_entropy, layer_norm_backward, rms_norm_backward
 from seeds import fused_linear_cross_entropy as linear
 
@@ -161,10 +161,14 @@ def test_only_a_hidden_case_that_torch_itself_fails_holds_nobody():
 def test_where_infinities_go_in_a_row_of_nan_says_nothing_and_the_others_count():
     inf, nan = float("inf"), float("nan")
 
-    def is_right(truth, got, values):
+    at = Workload({"M": 1, "N": 2}, {})
+    returned = OpSpec("op", {"x": Tensor("M N")}, {"y": Tensor("M N")}, (at,))
+    updated = OpSpec("op", {"x": Tensor("M N")}, {}, (at,), mutates=("x",))
+
+    def is_right(truth, got, values, op=returned):
         wanted = torch.tensor(truth, dtype=torch.float64)
-        wanted = Answers([wanted], [wanted.half()])
-        return is_passed_by(*said([torch.tensor(got).half()], wanted, Case(0, values=values)))
+        wanted, point = Answers([wanted], [wanted.half()]), (at, Case(0, values=values))
+        return is_passed_by(*said([torch.tensor(got).half()], wanted, op, point))
 
     some = [[nan, 1.0], [3.0, 2.0], [-inf, 4.0]]
     assert is_right(some, [[5.0, nan], [3.0, 2.0], [nan, 4.0]], "masked")
@@ -175,6 +179,10 @@ def test_where_infinities_go_in_a_row_of_nan_says_nothing_and_the_others_count()
     # where there is no NaN at all, infinities stand just where they should
     assert is_right([[-inf, 1.0]], [[-inf, 1.0]], "masked")
     assert not is_right([[-inf, 1.0]], [[nan, 1.0]], "masked")
+    # but for what is updated in place, where a formula's order decides
+    assert is_right([[-inf, 1.0]], [[nan, 1.0]], "masked", updated)
+    assert not is_right([[-inf, 1.0]], [[nan, 2.0]], "masked", updated)
+    assert not is_right([[3.0, 1.0]], [[nan, 1.0]], "masked", updated)
     assert is_right([[inf, 1.0]], [[nan, 1.0]], "overflowed")
     assert not is_right([[inf, 1.0]], [[nan, 2.0]], "overflowed")
 
@@ -311,6 +319,8 @@ def test_infinities_that_are_factors_of_a_product_hold_nobody_and_masks_do():
     graph = trace(attention, inputs, {})
     q, k, v, mask = graph.inputs
     assert [is_factor(graph, [name]) for name in (q, k, v, mask)] == [True, True, True, False]
+    spelled = trace(lambda m, v: torch.exp(m - m.amax(-1, keepdim=True)) @ v, inputs[:1:-1], {})
+    assert [is_factor(spelled, [name]) for name in spelled.inputs] == [False, True]
     layer = trace(
         lambda x, w, b: torch.nn.functional.linear(torch.relu(x), w, b),
         (torch.randn(3, 8), torch.randn(4, 8), torch.randn(4)), {},

@@ -3,7 +3,8 @@
 An axis is free if the reference can be called at another size of it (parameters resized with it)
 and the outputs follow; if only multiples of some step can, or only sizes from some on, those are
 constraints; otherwise the size is a number in the contract. The author's dtype becomes the free
-dtype T, checked at the other floating dtypes too where the reference allows them.
+dtype T, checked at the other floating dtypes too where the reference allows them and the problem
+can be judged at them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from evaluator.admission import admit
 from evaluator.errors import ProblemError
 from evaluator.intake.axes import Size, formulas, name_sizes, sizes_of
 from evaluator.intake.costing import with_cost
@@ -169,7 +171,24 @@ def _finished(
     by_new_name = {str(new): graphs[str(old)] for old, new in zip(every, slim, strict=True)}
     op = replace(op, workloads=tuple(slim))
     op = replace(op, reference=replace(op.reference, graphs=by_new_name))
-    return with_cost(op)
+    return with_cost(_fit(op, draft.dtype))
+
+
+def _fit(op: OpSpec, dtype: DType) -> OpSpec:
+    """The contract without the dtypes that the author did not ask for where admission refuses it.
+
+    In 16 bits a formula may pick another expert, leave nothing that could fail, or not run at all.
+    """
+    added = [at for at in op.workloads if at.dtypes.get("T", dtype) != dtype]
+    unfit = {at.dtypes["T"] for at in added if not _is_admitted(op, at)}
+    return replace(op, workloads=tuple(at for at in op.workloads if at.dtypes["T"] not in unfit))
+
+
+def _is_admitted(op: OpSpec, at: Workload) -> bool:
+    try:
+        return bool(admit(replace(op, workloads=(at,))))
+    except ProblemError:
+        return False
 
 
 def _mutated(draft: Draft, base: Exported) -> tuple[str, ...]:

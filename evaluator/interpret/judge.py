@@ -165,7 +165,7 @@ def _compare(op: OpSpec, point: Point, got: Sequence[torch.Tensor], stage: Stage
     if graph is None:
         raise LabError(f"the reference has not been exported at {at}")
     args = flat(draw(op, at, case, "cpu"))
-    got, wanted = said(got, answers(graph, args), case)
+    got, wanted = said(got, answers(graph, args), op, point)
     try:
         return compare(got, wanted, op.tolerance, names=labels(op, point), poison=case.poison)
     except Mismatch as wrong:

@@ -90,7 +90,7 @@ def _check(take: Take, player: Player, where: torch.device, turn: Turn) -> Error
     if case.repeat:
         _same_again(got, play_once(_other_poison(take), player, where, turn))
     op, at = player.op, take.at
-    got, wanted = said(got, wanted_at(op, at, case, where), case)
+    got, wanted = said(got, wanted_at(op, at, case, where), op, (at, case))
     try:
         return judged(op, take, got, wanted)
     except CandidateError as wrong:
