@@ -125,6 +125,20 @@ INPUTS = [torch.randn(64, 48)]
     assert admit(op) and (left_out or dtypes == {"float32", "float16", "bfloat16"})
 
 
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("x[x > 0]", "the size of something depends on values"),
+        ("torch.nn.functional.gelu(x.requires_grad_()).sum().backward()", "torch.enable_grad()"),
+        ("torch.autocast('cuda')(torch.relu)(x)", "line 7: autocast has no effect"),
+    ],
+    ids=["nonzero", "backward", "autocast"],
+)
+def test_what_no_contract_can_say_is_refused_with_what_to_do(body, told):
+    source = f"{HEAD}\n\ndef reference(x):\n    return {body}\n\nINPUTS = [torch.randn(64)]\n"
+    assert told in refused(source)
+
+
 def test_what_an_axis_of_one_makes_trivial_is_checked_at_others_in_each_dtype():
     for dim, shape in ((-1, "64, 64"), (0, "64, 48")):
         op = problem(f"""

@@ -94,6 +94,8 @@ def failure(error: BaseException) -> Failure:
     if isinstance(error, ProblemError):
         return Failure(error.message, error.where or where)
     name, text = type(error).__name__, str(error).strip().split("\n\n")[0][:400]
+    if "does not require grad" in text:
+        text += " (gradients are off here: take them under `torch.enable_grad()`)"
     if "DataDependent" in name:
         text = "what it does depends on values (`.item()`, or `if` on a tensor), so it has no graph"
     return Failure(f"{name}: {text}" if text else name, where)

@@ -76,6 +76,7 @@ def form_of(source: str) -> Form:
         raise ProblemError(f"not Python: {error.msg}", f"line {error.lineno or 1}") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise ProblemError(f"not Python: {error}", "line 1") from error
+    _refuse_autocast(tree)
     names = _defined(tree)
     if "UNIT" in names:
         return "unit"
@@ -90,6 +91,16 @@ def form_of(source: str) -> Form:
     raise ProblemError(
         "no problem here: define a class `Model` or a function `reference`, and `get_inputs()`"
     )
+
+
+def _refuse_autocast(tree: ast.Module) -> None:
+    """References are exported without a GPU, where autocast turns itself off and only warns."""
+    for node in ast.walk(tree):
+        if "autocast" in (getattr(node, "attr", ""), getattr(node, "id", "")):
+            told = (
+                "autocast has no effect where a graph is made: write its casts out, as x.bfloat16()"
+            )
+            raise ProblemError(told, f"line {getattr(node, 'lineno', 1)}")
 
 
 def _defined(tree: ast.Module) -> set[str]:
