@@ -271,7 +271,7 @@ def versions() -> dict[str, str]:
 def _checks(budget: Budget) -> tuple[str, ...]:
     return (
         f"{budget.seeds} seed{'s' * (budget.seeds > 1)} a public size, all from a secret",
-        "offset, large, negative, tiny, mixed, zero, tied and infinite values",
+        "offset, large, negative, tiny, mixed, zero, tied, one-hot and infinite values",
         "unwritten outputs poisoned, inputs guarded and compared after, repeats equal to the bit",
     )
 
