@@ -44,8 +44,9 @@ class Case:
     """One way to call an op at a workload.
 
     `values` bends the input number `on` among those that can be bent, or `ALL`; `expanded`, `still`
-    and `wide` lay out one alone, `unlike` each in its own way, other layouts all alike. `poison`
-    picks what unwritten memory shows. A `repeat` runs twice and must give the same bits.
+    and `wide` lay out one alone, `sliced` and `unlike` each in its own way, other layouts all
+    alike. `poison` picks what unwritten memory shows. A `repeat` runs twice and must give the same
+    bits.
     """
 
     seed: int
