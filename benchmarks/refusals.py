@@ -77,7 +77,7 @@ def main() -> int:
             told = [pool.submit(one, kernel, lab) for lab in labs for kernel in kernels]
             passed = [verdict for each in told if (verdict := each.result())]
     cases = sum(checked.cases for verdict in passed for checked in verdict.checked)
-    versions = " ".join(f"{n} {v}" for n, v in passed[-1].record.versions.items())
+    versions = " ".join(f"{n} {v}" for n, v in labs[0].record_of.versions.items())
     print(f"{device or 'no GPU (interpreted)'}; {versions}")
     for kernel, count in refused.most_common():
         print(f"  {kernel}: {count} of {asked.times} refused")

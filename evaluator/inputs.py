@@ -83,13 +83,13 @@ def draw(op: OpSpec, at: Workload, case: Case, device: torch.device | str) -> In
 
 def places(op: OpSpec, at: Workload, case: Case) -> dict[str, tuple[Place, ...]]:
     """The memory layout of each input, without drawing it: what a recording needs to know."""
-    names = op.names(at)
+    names, first = op.names(at), case.on if case.layout in NUMBERED else 0
     return {
         name: tuple(
-            place(shape, _layout(op, name, case, i), number + i + case.on)
+            place(shape, _layout(op, name, case, i), number + i)
             for i, shape in enumerate(tensor.shapes(names))
         )
-        for number, (name, tensor) in enumerate(op.inputs.items())
+        for number, (name, tensor) in enumerate(op.inputs.items(), first)
     }
 
 

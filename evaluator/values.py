@@ -28,7 +28,8 @@ Values = Literal[
 VALUES: tuple[Values, ...] = get_args(Values)
 #: Classes that hold infinities: their truths may be infinite, and a row with NaN says nothing.
 INFINITE: frozenset[Values] = frozenset({"infinite", "masked", "overflowed"})
-#: Classes that all inputs are bent to at once, as well: a sum of two is zero only where both are.
+#: Classes that all inputs are bent to at once, as well: a sum of two is zero only where both are,
+#: and shows what is left out of it only where little else is there.
 ALIKE: frozenset[Values] = frozenset({"tiny", "zeros", "onehot"})
 Names = Mapping[str, object]
 

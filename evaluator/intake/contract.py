@@ -179,7 +179,7 @@ def _fit(op: OpSpec, dtype: DType) -> OpSpec:
 
     In 16 bits a formula may pick another expert, leave nothing that could fail, or not run at all.
     """
-    added = [at for at in op.workloads if at.dtypes.get("T", dtype) != dtype]
+    added = [at for at in op.workloads if at.dtypes["T"] != dtype]
     unfit = {at.dtypes["T"] for at in added if not _is_admitted(op, at)}
     return replace(op, workloads=tuple(at for at in op.workloads if at.dtypes["T"] not in unfit))
 

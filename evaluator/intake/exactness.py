@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pydantic import JsonValue
-
+from evaluator.graphs import refs
 from evaluator.intake.wire import Exported
 from kernel_library.graph import Graph, Node
 from kernel_library.spec import Tolerance
@@ -39,13 +38,4 @@ def _behind(graph: Graph, names: Iterable[str]) -> Iterator[Node]:
     for node in reversed(graph.nodes):
         if node.name in wanted:
             yield node
-            wanted.update(_refs([*node.args, *node.kwargs.values()]))
-
-
-def _refs(values: Iterable[JsonValue]) -> Iterator[str]:
-    for value in values:
-        match value:
-            case {"ref": str(name)}:
-                yield name
-            case list():
-                yield from _refs(value)
+            wanted.update(refs(node))
