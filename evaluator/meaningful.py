@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isfinite, isnan
 
@@ -54,7 +54,7 @@ def _is_factor(op: OpSpec, point: Point) -> bool:
 def said(
     got: Sequence[torch.Tensor], wanted: Answers, op: OpSpec, point: Point
 ) -> tuple[tuple[torch.Tensor, ...], Answers]:
-    """An answer and the truth, without the rows of which nothing is said.
+    """An answer and the truth, with zeros where nothing is said (`Answers.unsaid`).
 
     Where infinities go in, NaN may come out, and the order of a formula decides where: then rows
     whose truth has a NaN are zero in all three, and infinities elsewhere. So are those that come of
@@ -68,13 +68,15 @@ def said(
     none = not any(f and t.isnan().any() for f, t in zip(floats, wanted.truth, strict=True))
     whole = none and case.values != "overflowed"
     returned = sum(len(tensor.shapes(op.names(at))) for tensor in op.outputs.values())
-    rows = [
-        None if not f or (whole and i < returned) else t.isinf() if whole else _unsaid(t)
+    where = {
+        i: t.isinf() if whole else _unsaid(t)
         for i, (f, t) in enumerate(zip(floats, wanted.truth, strict=True))
-    ]
-    truth, own = (_cleared(some, rows) for some in (wanted.truth, wanted.own))
+        if f and not (whole and i < returned)
+    }
+    truth, own = (_cleared(some, where) for some in (wanted.truth, wanted.own))
     same = [g.shape for g in got] == [t.shape for t in truth]
-    return _cleared(got, rows) if same else got, replace(wanted, truth=truth, own=own)
+    cleared = _cleared(got, where) if same else got
+    return cleared, replace(wanted, truth=truth, own=own, unsaid=where)
 
 
 def _unsaid(truth: torch.Tensor) -> torch.Tensor:
@@ -83,12 +85,12 @@ def _unsaid(truth: torch.Tensor) -> torch.Tensor:
 
 
 def _cleared(
-    some: Sequence[torch.Tensor], rows: Sequence[torch.Tensor | None]
+    some: Sequence[torch.Tensor], where: Mapping[int, torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
-    """The tensors with zeros where these masks hold."""
+    """The tensors with zeros where the masks of their numbers hold."""
     return tuple(
-        t if where is None else bits(t).masked_fill(where, 0).view(t.dtype)
-        for t, where in zip(some, rows, strict=True)
+        bits(t).masked_fill(where[i], 0).view(t.dtype) if i in where else t
+        for i, t in enumerate(some)
     )
 
 
@@ -132,7 +134,8 @@ def noise(
     strict, rounding = replace(wanted, own=exact), Rounding(graph, inputs)
     missed, worst = False, _errors(wanted.own, wanted.truth)
     for n in range(TRIES):
-        own = tuple(t.to(o.dtype) for t, o in zip(rounding.run(), wanted.own, strict=True))
+        some = zip(rounding.run(), wanted.own, strict=True)
+        own = _cleared(tuple(t.to(o.dtype) for t, o in some), wanted.unsaid)
         worst = list(map(torch.maximum, worst, _errors(own, wanted.truth)))
         try:
             compare(own, strict, tolerance)

@@ -62,8 +62,8 @@ class Picked:
 class Answers:
     """What a reference says at one point: the float64 truth, torch's own, and what is picked.
 
-    By the number of an output, `unrounded` is what 8-bit integers were rounded from, and `coarsest`
-    the dtype of the fewest bits on the way.
+    By the number of an output, `unrounded` is what 8-bit integers were rounded from, `coarsest` the
+    dtype of the fewest bits on the way, and `unsaid` where nothing is said of it.
     """
 
     truth: Sequence[torch.Tensor]
@@ -71,6 +71,7 @@ class Answers:
     picked: Mapping[int, Picked] = field(default_factory=dict)
     unrounded: Mapping[int, torch.Tensor] = field(default_factory=dict)
     coarsest: Mapping[int, torch.dtype] = field(default_factory=dict)
+    unsaid: Mapping[int, torch.Tensor] = field(default_factory=dict)
 
 
 def answers(graph: Graph, inputs: Sequence[torch.Tensor], widen: bool = True) -> Answers:
