@@ -192,11 +192,12 @@ def replayed_lab(
         tiny = able(_points(op, candidate, secret, INTERPRETED))
         whole = [smoke, *able(_points(op, candidate, secret, budget))]
         drawn = everywhere(op, secret, [smoke, *ragged(op, tiny)], whole)
-        points = replace(drawn, bent=able(drawn.bent), long=able(drawn.long))
-        lost = len(drawn.bent) + len(drawn.long) - len(points.bent) - len(points.long)
+        asked = drawn.bent, drawn.long, drawn.vast
+        bent, long, vast = map(able, asked)
+        lost = sum(map(len, asked)) - len(bent) - len(long) - len(vast)
         with rooms.seats:
             bench = Bench(taken, rooms.recorder, rooms.player, sanitize, rooms.turns)
-            notes = look(op, candidate, points, bench)
+            notes = look(op, candidate, replace(drawn, bent=bent, long=long, vast=vast), bench)
         return (*notes, f"{lost} of these sizes {LEFT_OUT}") if lost else notes
 
     def raced(op: OpSpec, points: Sequence[Point], takes: Sequence[Take], timed: int) -> Reply:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,18 @@ from test_sanitizer import NONE, ONE, RACE, READ, UNREAD, request_of
 import seeds
 from evaluator.deep import job
 from evaluator.deep.looks import has_effect, launched, pairs, repeat, without
-from evaluator.deep.points import Points, bent, beyond, everywhere, laid, long, near, ragged, real
+from evaluator.deep.points import (
+    Points,
+    bent,
+    beyond,
+    everywhere,
+    laid,
+    long,
+    near,
+    ragged,
+    real,
+    vast,
+)
 from evaluator.deep.running import Log
 from evaluator.deep.sanitizer import TOOLS
 from evaluator.deep.stage import DOUBTFUL, Bench, look
@@ -25,8 +37,8 @@ from evaluator.inputs import ALL, LAYOUTS, WIDE, Case, place, places, size_of
 from evaluator.isolate import Died, Done
 from evaluator.labs import DEFAULT_ARCH, NOT_DEEP
 from evaluator.matrix import describe, matrix, smoke
-from evaluator.play import wire
-from evaluator.play.check import Players
+from evaluator.play import check, wire
+from evaluator.play.check import Players, wanted_at
 from evaluator.play.wire import Reply, Take
 from evaluator.record import record
 from evaluator.record.facts import binaries_json, shown_json
@@ -37,7 +49,7 @@ from kernel_library.recipe import Offsets
 from kernel_library.spec import OpSpec, Tensor, Workload
 from kernel_library.tape import Call, Scalar
 from kernel_library.unit import discover
-from kernel_library.verdict import KernelFacts
+from kernel_library.verdict import Checked, KernelFacts
 from seeds import gemm
 
 ROOT = Path(__file__).parent.parent
@@ -167,7 +179,26 @@ def test_each_input_is_spread_alone_in_the_smallest_dtype():
     assert beyond(replace(op, inputs={"w": Tensor("N")}), 1) == []
 
 
-def test_the_int32_cheat_meets_a_product_that_wraps(zygote):
+@pytest.mark.parametrize("unit", list(discover(seeds)), ids=lambda unit: unit.op.name)
+def test_what_is_written_is_vast_as_well_and_of_a_shape_that_is_met(unit):
+    op, points = unit.spec, vast(unit.spec, 7)
+    names = [name for name, t in op.written().items() if "V" in t.axes or len(t.axes.split()) > 1]
+    # of these two, float32 state has no room, and a loss is one number a row
+    assert bool(points) is (op.name not in ("adamw", "cross_entropy"))
+    for name in names:
+        shapes = [op.written()[name].shapes(op.names(at)) for at, _ in points]
+        assert any(prod(shape) > WIDE for some in shapes for shape in some)
+    for at, case in points:
+        assert op.is_legal(at) and case == Case(case.seed)
+        # one axis is longer than at a workload that is listed, and no grid is
+        assert any(
+            sum(n != base.dims[axis] for axis, n in at.dims.items()) == 1 for base in op.workloads
+        )
+        assert len(at.dims) == 1 or max(_longest(n) for n in at.dims.values()) < WIDE
+    assert points != vast(op, 8) or not points
+
+
+def test_the_int32_cheats_meet_a_product_that_wraps(zygote):
     """Its row stride comes in 32 bits, and so does its last row's number."""
     (trial,) = trials("c51_int32")
     (point,) = beyond(trial.op, 3)
@@ -176,6 +207,11 @@ def test_the_int32_cheat_meets_a_product_that_wraps(zygote):
                if isinstance(a, Scalar) and a.type == "i32"]  # fmt: skip
     assert any((point[0].dims["M"] - 1) * n >= WIDE for n in numbers)
     assert max(b.bytes for b in tape.tape.buffers) > 4 * WIDE
+    (trial,) = trials("b19_int32")
+    (point,) = vast(trial.op, 3)
+    (tape,) = record(trial.op, trial.candidate, [point], zygote, DEFAULT_ARCH)
+    (launch,) = tape.tape.launches
+    assert (launch.grid[0] - 1) * point[0].dims["N"] >= WIDE > launch.grid[0]
 
 
 def interpreted_beyond(folder, *names):
@@ -280,10 +316,10 @@ def test_bent_values_are_held_against_the_truth(tmp_path):
 
 @pytest.mark.parametrize("cause", [torch.OutOfMemoryError("full"), ValueError("other")])
 def test_what_float64_has_no_room_for_is_told_and_nothing_else_is(monkeypatch, tmp_path, cause):
-    def check(take, player):
+    def failing(take, player):
         raise ProblemError("cannot be run") from cause
 
-    monkeypatch.setattr(job, "check", check)
+    monkeypatch.setattr(job, "check", failing)
     takes, players = [Take(AT, BENT, tape_of(CLONE))] * 2, Players(plain_op(), CPU)
     if isinstance(cause, ValueError):
         with pytest.raises(ProblemError):
@@ -291,6 +327,43 @@ def test_what_float64_has_no_room_for_is_told_and_nothing_else_is(monkeypatch, t
     else:
         reply = job.check_bent(takes, players, Turns(tmp_path), lambda n: None)
         assert reply == Reply(notes=(job.NO_ROOM,))
+
+
+@pytest.mark.parametrize(
+    ("free", "whole", "notes"),
+    [(40 << 30, True, ()), (40 << 30, False, (job.ROUNDED,)), (16 << 30, True, (job.NO_ROOM,))],
+)
+def test_what_is_vast_is_held_against_what_there_is_room_for(
+    monkeypatch, tmp_path, free, whole, notes
+):
+    def wanted(op, at, case, device):
+        return wanted_at(op, at, case, device, widen=whole), whole
+
+    def asked(*steps):
+        takes = [Take(AT, CASE, tape_of(*steps))]
+        return job.check_vast(takes, Players(plain_op(), CPU), Turns(tmp_path), lambda n: None)
+
+    monkeypatch.setattr(job, "free_bytes", lambda device: free)
+    monkeypatch.setattr(job, "wanted_in_room", wanted)
+    reply = asked(CLONE)
+    assert reply.notes == notes
+    assert [checked.cases for checked in reply.checked] == [1] * (job.NO_ROOM not in notes)
+    if reply.checked:
+        with pytest.raises(CandidateError, match="off by"):
+            asked(ZERO)
+
+
+def test_torchs_own_answer_stands_in_where_float64_has_no_room(monkeypatch):
+    def full(op, at, case, device, widen=True):
+        if widen:
+            raise ProblemError("cannot be run") from torch.OutOfMemoryError("full")
+        return "torch's own"
+
+    monkeypatch.setattr(check, "wanted_at", full)
+    assert check.wanted_in_room(plain_op(), AT, CASE, CPU) == ("torch's own", False)
+    monkeypatch.undo()
+    wanted, whole = check.wanted_in_room(plain_op(), AT, CASE, CPU)
+    assert whole and wanted.truth[0].dtype == torch.float64
 
 
 def test_each_class_of_values_meets_each_measured_size_that_is_not_very_large():
@@ -345,19 +418,22 @@ def _longest(size):
 
 POINT = (AT, CASE)
 LONG = [(replace(AT, dims={"M": 3, "N": 20001}), CASE)]
-POINTS = Points([POINT], POINT, [POINT], [POINT], [POINT], [POINT])
+VAST = [(replace(AT, dims={"M": 1 << 30, "N": 3}), CASE)]
+POINTS = Points([POINT], POINT, [POINT], [POINT], [POINT], [POINT], [POINT])
 
 
 def test_all_that_was_looked_into_is_told(tmp_path):
     asked = []
-    notes = look(plain_op(), None, POINTS, bench(tmp_path, asked=asked))
-    assert asked[:5] == ["repeats", "effects", "wide", "bent", "bent"]
-    assert sorted(asked[5:]) == sorted(TOOLS)
+    some = {"vast": Reply((Checked(AT, 0.0, 0.0, 1),), notes=(job.ROUNDED,))}
+    notes = look(plain_op(), None, POINTS, bench(tmp_path, some.items(), asked=asked))
+    assert asked[:6] == ["repeats", "effects", "wide", "vast", "bent", "bent"]
+    assert sorted(asked[6:]) == sorted(TOOLS)
     assert notes == (
         "registers, spills and matrix instructions of 1 binaries read off them again",
         f"30 runs in a fresh process at {AT} equal to the bit",
         "each of 1 kernels left out in turn: the outputs show it",
         "an input that spans more than 2^31 elements by its strides: 1 in turn",
+        "outputs of more than 2^31 elements: 1, compared with torch's own",
         "1 cases of bent values and other layouts at measured sizes, and hidden sizes near them",
         "1 cases of hidden sizes with an axis longer than 2^14",
         "compute-sanitizer memcheck, racecheck, initcheck, synccheck on 1 small sizes",
@@ -367,11 +443,12 @@ def test_all_that_was_looked_into_is_told(tmp_path):
 def test_what_could_not_be_looked_into_is_told_with_its_reason(tmp_path):
     gone = {tool: Log(why="compute-sanitizer is not installed here") for tool in TOOLS}
     logs = gone | {"memcheck": Log(NONE), "synccheck": Log(why="synccheck took too long")}
-    points = replace(POINTS, beyond=[], bent=[], long=[])
+    points = replace(POINTS, beyond=[], bent=[], long=[], vast=[])
     told = look(plain_op(), None, points, bench(tmp_path, logs=logs.items()))[3:]
     assert "no input has an axis to spread" in told[0]
-    assert "no size is measured" in told[1] and "no such size is legal" in told[2]
-    assert told[3:] == (
+    assert "no such size is legal" in told[1] and "no such size is legal" in told[3]
+    assert "no size is measured" in told[2]
+    assert told[4:] == (
         "compute-sanitizer memcheck on 1 small sizes",
         "compute-sanitizer is not installed here: not looked into:"
         " races on shared memory, reads of unwritten memory",
@@ -380,7 +457,9 @@ def test_what_could_not_be_looked_into_is_told_with_its_reason(tmp_path):
     full = bench(tmp_path, replies={"wide": Reply(notes=(job.NO_ROOM,))}.items())
     assert "no room for it now" in look(plain_op(), None, POINTS, full)[3]
     full = bench(tmp_path, replies={"bent": Reply(notes=(job.NO_ROOM,))}.items())
-    assert "not all tried" in look(plain_op(), None, POINTS, full)[4]
+    assert "not all tried" in look(plain_op(), None, POINTS, full)[5]
+    full = bench(tmp_path, replies={"vast": Reply(notes=(job.NO_ROOM,))}.items())
+    assert "no room for them now" in look(plain_op(), None, POINTS, full)[4]
 
 
 @pytest.mark.parametrize(
@@ -440,16 +519,18 @@ def test_a_lost_player_is_our_own_failure(tmp_path):
 
 def test_a_launcher_may_refuse_what_is_so_wide_or_long(tmp_path):
     def takes(op, candidate, points):
-        if (points[0][1].layout, points[0][1].on) == ("wide", 0) or points == LONG:
+        if (points[0][1].layout, points[0][1].on) == ("wide", 0) or points in (LONG, VAST):
             raise CandidateError("record", "line 3: ValueError: rows must be close")
         return op, [told_of(Take(AT, CASE, tape_of(launch())))]
 
     wide = [(AT, Case(1, "wide", on=on)) for on in (0, 1)]
     refusing = replace(bench(tmp_path), takes=takes)
     for some, told in ((wide[:1], "not tried"), (wide, "1 in turn, 1 not")):
-        notes = look(plain_op(), None, replace(POINTS, beyond=some, long=LONG), refusing)
+        points = replace(POINTS, beyond=some, long=LONG, vast=VAST)
+        notes = look(plain_op(), None, points, refusing)
         assert f"strides: {told}, for the launcher refuses it (line 3" in notes[3]
-        assert "not tried, for the launcher refuses one (line 3" in notes[5]
+        assert "not tried, for the launcher refuses one (line 3" in notes[4]
+        assert "not tried, for the launcher refuses one (line 3" in notes[6]
 
 
 def test_a_judge_without_a_gpu_says_what_it_leaves_out(judge):
@@ -457,7 +538,7 @@ def test_a_judge_without_a_gpu_says_what_it_leaves_out(judge):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
-@pytest.mark.parametrize("asked", [job.repeats, job.effects, job.wide, job.bent])
+@pytest.mark.parametrize("asked", [job.repeats, job.effects, job.wide, job.vast, job.bent])
 def test_without_a_gpu_the_jobs_say_so(asked, tmp_path):
     request = replace(request_of(), turns=str(tmp_path))
     reply = wire.load_reply(asked(wire.dump_request(request)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -12,14 +13,14 @@ from evaluator.deep.looks import has_effect, repeat
 from evaluator.errors import ProblemError
 from evaluator.inputs import WIDE
 from evaluator.matrix import tally
-from evaluator.play.check import Players, check
+from evaluator.play.check import Players, check, judged, play_once, wanted_in_room
 from evaluator.play.job import Progress, answered, gpu
 from evaluator.play.wire import Reply, Request, Take
 from evaluator.turns import Turns
 from kernel_library.spec import Workload
 
 #: What a note in a reply means.
-EFFECT, NO_ROOM = "has an effect", "no room"
+EFFECT, NO_ROOM, ROUNDED = "has an effect", "no room", "compared with torch's own"
 #: Copies of the input that a check holds at a time: the judge's own, the candidate's, a fresh one
 #: to compare with, and the comparison; beside them the float32 in which that one was drawn.
 COPIES, DRAWN_BYTES = 4, 4 * WIDE
@@ -39,6 +40,11 @@ def effects(raw: bytes) -> bytes:
 def wide(raw: bytes) -> bytes:
     """Check takes whose inputs are larger than what one check may usually hold."""
     return _looked(raw, check_wide)
+
+
+def vast(raw: bytes) -> bytes:
+    """Check takes whose outputs are that large, against what there is room for."""
+    return _looked(raw, check_vast)
 
 
 def bent(raw: bytes) -> bytes:
@@ -81,8 +87,7 @@ def check_wide(takes: Sequence[Take], players: Players, turns: Turns, at: Progre
     Alone on the device, for it needs a large part of the memory, which it would take from others.
     """
     with turns.alone():
-        free, _ = torch.cuda.mem_get_info(players.device)
-        if free < needed_bytes(takes):
+        if free_bytes(players.device) < needed_bytes(takes):
             return Reply(notes=(NO_ROOM,))
         found = []
         for number, take in enumerate(takes):
@@ -94,25 +99,64 @@ def check_wide(takes: Sequence[Take], players: Players, turns: Turns, at: Progre
 
 def check_bent(takes: Sequence[Take], players: Players, turns: Turns, at: Progress) -> Reply:
     """What was checked; with the note `NO_ROOM` where some did not fit in memory."""
-    found: list[tuple[Workload, Errors]] = []
-    notes: tuple[str, ...] = ()
+    found, full = list[tuple[Workload, Errors]](), dict[str, None]()
     for number, take in enumerate(takes):
         at(number)
-        try:
-            with turns.shared():
-                errors = check(take, players.of(take))
-        except (ProblemError, torch.OutOfMemoryError) as error:
-            if isinstance(error, ProblemError) and not _is_full(error.__cause__):
-                raise
-            notes = (NO_ROOM,)
-            torch.cuda.empty_cache()
-            continue
-        found += [(take.at, errors)] if errors is not None else []
-    return Reply(checked=tally(players.op, found), notes=notes)
+        with _noted(full), turns.shared():
+            errors = check(take, players.of(take))
+            found += [(take.at, errors)] if errors is not None else []
+    return Reply(checked=tally(players.op, found), notes=tuple(full))
+
+
+def check_vast(takes: Sequence[Take], players: Players, turns: Turns, at: Progress) -> Reply:
+    """As `check_bent`, alone on the device and without excuses, for the values are plain.
+
+    With the note `ROUNDED` where the float64 truth did not fit, and torch's own answer took its
+    place.
+    """
+    found, notes = list[tuple[Workload, Errors]](), dict[str, None]()
+    for number, take in enumerate(takes):
+        at(number)
+        with turns.alone():
+            if free_bytes(players.device) < vast_bytes(take):
+                notes[NO_ROOM] = None
+                continue
+            with _noted(notes):
+                got = play_once(take, players.of(take))
+                wanted, whole = wanted_in_room(players.op, take.at, take.case, players.device)
+                found += [(take.at, judged(players.op, take, got, wanted))]
+                notes |= {} if whole else {ROUNDED: None}
+    return Reply(checked=tally(players.op, found), notes=tuple(notes))
+
+
+@contextmanager
+def _noted(notes: dict[str, None]) -> Iterator[None]:
+    """With the note `NO_ROOM` where memory is full, go on with the next."""
+    try:
+        yield
+    except (ProblemError, torch.OutOfMemoryError) as error:
+        if isinstance(error, ProblemError) and not _is_full(error.__cause__):
+            raise
+        notes[NO_ROOM] = None
+        torch.cuda.empty_cache()
 
 
 def _is_full(cause: BaseException | None) -> bool:
     return isinstance(cause, torch.OutOfMemoryError)
+
+
+def free_bytes(device: torch.device) -> int:
+    """What a device has for whoever asks now."""
+    torch.cuda.empty_cache()
+    return torch.cuda.mem_get_info(device)[0]
+
+
+def vast_bytes(take: Take) -> int:
+    """The least memory to check a take with: its buffers, and inputs in float32 as they are drawn.
+
+    What the reference needs beyond that is known only once it has run.
+    """
+    return sum(b.bytes for b in take.recording.tape.buffers) + 3 * DRAWN_BYTES
 
 
 def needed_bytes(takes: Sequence[Take]) -> int:

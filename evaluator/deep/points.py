@@ -12,6 +12,7 @@ from random import Random
 from evaluator.hidden import free_axes
 from evaluator.inputs import (
     ALL,
+    WIDE,
     Case,
     Layout,
     bendable,
@@ -38,12 +39,16 @@ _BENT = 1 << 26
 _LONG, _LONGER, _MOST = 1 << 14, 1 << 15, 1 << 22
 #: The same for an axis that is no row of any tensor: a grid's second axis ends at 65535.
 _MANY, _MORE, _MOST_OF_MANY = 1 << 16, 5 << 14, 1 << 24
+#: The most bytes of all tensors of a vast workload, of which an H200 has four times as many, and
+#: the most operations in products: a tenth of a second in float16, some in float64.
+_VAST_BYTES, _VAST_FLOPS = 1 << 35, 10**14
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
     """Where to look: for the sanitizer, for repeats, for effects, beyond 32 bits; at what else is
-    real (bent values, other layouts, sizes nearby), and along axes longer than elsewhere."""
+    real (bent values, other layouts, sizes nearby), along axes longer than elsewhere, and where
+    what is written is beyond 32 bits, too."""
 
     small: Sequence[Point]
     real: Point
@@ -51,13 +56,14 @@ class Points:
     beyond: Sequence[Point]
     bent: Sequence[Point] = ()
     long: Sequence[Point] = ()
+    vast: Sequence[Point] = ()
 
 
 def everywhere(op: OpSpec, secret: int, small: Sequence[Point], matrix: Sequence[Point]) -> Points:
     """All points of an op; `small` and `matrix` depend on the candidate as well."""
     again = [*bent(op, secret), *laid(op, secret), *near(op, secret)]
     where, far = real(op, secret), beyond(op, secret)
-    return Points(small, where, matrix, far, again, list(long(op, secret)))
+    return Points(small, where, matrix, far, again, list(long(op, secret)), vast(op, secret))
 
 
 def ragged(op: OpSpec, points: Sequence[Point]) -> list[Point]:
@@ -140,10 +146,10 @@ def long(op: OpSpec, secret: int) -> Iterator[Point]:
         yield from ((at, Case(random.getrandbits(38))) for at in islice(legal, 1))
 
 
-def _is_row(op: OpSpec, axis: str) -> bool:
-    """Whether the rows of some tensor are as long as this axis, or longer."""
-    tensors = [*op.inputs.values(), *op.outputs.values()]
-    rows = [tensor.axes.split()[-1] for tensor in tensors if tensor.axes.split()]
+def _is_row(op: OpSpec, axis: str, least: int = 1) -> bool:
+    """Whether rows are as long as this axis, or longer, in some tensor of so many axes or more."""
+    shapes = [tensor.axes.split() for tensor in (*op.inputs.values(), *op.outputs.values())]
+    rows = [shape[-1] for shape in shapes if len(shape) >= least]
     return any(re.search(rf"\b{re.escape(axis)}\b", row) for row in rows)
 
 
@@ -209,6 +215,55 @@ def _is_wide(op: OpSpec, at: Workload, name: str) -> bool:
 
 def _bytes(op: OpSpec, at: Workload, name: str) -> int:
     return ITEMSIZE[op.dtype(op.inputs[name], at)]
+
+
+def vast(op: OpSpec, secret: int) -> list[Point]:
+    """For each tensor that is written, a workload with more than 2^31 elements of it.
+
+    Strides can spread an input over as many; what is written has strides of the launcher's own
+    choice. Longer than elsewhere is an axis along which no matrix has its rows; of those workloads
+    one of the fewest bytes, give or take 4 GiB, whose axis is the shortest: a grid ends at 2^31.
+    So does what is written by the row beside a matrix, which is left out.
+    """
+    random, found = Random(f"vast {secret}"), list[Workload]()
+    axes = [axis for axis in free_axes(op) if not _is_row(op, axis, least=2)]
+    ranks = {name: len(tensor.axes.split()) for name, tensor in op.written().items()}
+    for name, rank in ranks.items():
+        if rank < max(ranks.values()) or any(_elements(op, at, name) > WIDE for at in found):
+            continue
+        grown = [
+            (total >> 32, n, at)
+            for axis in axes
+            for base in op.workloads
+            for n, at in islice(_grown(op, base, axis, name), 1)
+            if (total := _total(op, at)) <= _VAST_BYTES and op.cost(at).matmul_flops <= _VAST_FLOPS
+        ]
+        found += [at for *_, at in sorted(grown, key=lambda each: each[:2])[:1]]
+    return [(at, Case(random.getrandbits(38))) for at in found]
+
+
+def _grown(op: OpSpec, base: Workload, axis: str, name: str) -> Iterator[tuple[int, Workload]]:
+    """How long one axis must be for more than 2^31 elements of a tensor, and the workload so."""
+    size, had = base.dims[axis], _elements(op, base, name)
+    first = size[0] if isinstance(size, tuple) else size
+    least = WIDE * first // had + 1 if had else 0
+    for step in (1, 16, 256):
+        n = least - least % -step
+        at = _sized(base, {axis: (n, *size[1:]) if isinstance(size, tuple) else n})
+        if had and _is_legal(op, at) and _elements(op, at, name) > WIDE:
+            yield n, at
+
+
+def _elements(op: OpSpec, at: Workload, name: str) -> int:
+    return max((prod(shape) for shape in op.written()[name].shapes(op.names(at))), default=0)
+
+
+def _total(op: OpSpec, at: Workload) -> int:
+    """The bytes of all tensors."""
+    tensors, names = [*op.inputs.values(), *op.outputs.values()], op.names(at)
+    return sum(
+        prod(shape) * ITEMSIZE[op.dtype(t, at)] for t in tensors for shape in t.shapes(names)
+    )
 
 
 def _odd(at: Workload) -> int:

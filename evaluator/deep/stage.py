@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from evaluator.deep.job import EFFECT, NO_ROOM
+from evaluator.deep.job import EFFECT, NO_ROOM, ROUNDED
 from evaluator.deep.looks import REPEATS, launched, pairs
 from evaluator.deep.points import Points
 from evaluator.deep.running import Sanitize
@@ -52,6 +52,7 @@ def look(op: OpSpec, candidate: Candidate, points: Points, bench: Bench) -> tupl
             _repeated(op, candidate, points.real, bench),
             _effects(op, candidate, [*points.matrix, points.real], bench),
             _beyond(op, candidate, points.beyond, bench),
+            _vast(op, candidate, points.vast, bench),
             _bent(op, candidate, points.bent, bench),
             _long(op, candidate, points.long, bench),
             *_sanitized(op, candidate, points.small, bench),
@@ -128,6 +129,23 @@ def _beyond(op: OpSpec, candidate: Candidate, points: Sequence[Point], bench: Be
         return f"{told}: not tried, for {why}"
     others = f", {len(points) - tried} not, for {why}" if why else ""
     return f"{told}: {tried} in turn{others}"
+
+
+def _vast(op: OpSpec, candidate: Candidate, points: Sequence[Point], bench: Bench) -> str:
+    """What is written has offsets of its own, too."""
+    told = "outputs of more than 2^31 elements"
+    if not points:
+        return f"{told}: not tried, for no such size is legal, or small enough"
+    try:
+        whole, takes = bench.takes(op, candidate, points)
+    except CandidateError as error:
+        return f"{told}: not tried, for the launcher refuses one ({error.reason})"
+    reply = _ask(whole, takes, bench, "vast", WIDE_S * len(takes))
+    tried = sum(checked.cases for checked in reply.checked)
+    if not tried:
+        return f"{told}: not tried, for the device has no room for them now"
+    left = f", {len(takes) - tried} not, for want of room" if NO_ROOM in reply.notes else ""
+    return f"{told}: {tried}{left}" + f", {ROUNDED}" * (ROUNDED in reply.notes)
 
 
 def _bent(op: OpSpec, candidate: Candidate, points: Sequence[Point], bench: Bench) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from evaluator.compare import OFF, Errors, Mismatch, compare
-from evaluator.errors import CandidateError
+from evaluator.errors import CandidateError, ProblemError
 from evaluator.inputs import Case, draw, flat, size_of
 from evaluator.interpret.judge import labels
 from evaluator.meaningful import holds, noise, said
@@ -127,6 +127,19 @@ def wanted_at(
 ) -> Answers:
     """What the reference says; without `widen`, torch's own answer stands for the truth."""
     return answers(graph_at(op, at), flat(draw(op, at, case, device)), widen)
+
+
+def wanted_in_room(
+    op: OpSpec, at: Workload, case: Case, device: torch.device
+) -> tuple[Answers, bool]:
+    """As `wanted_at`; where that does not fit in memory, torch's own answer, and then False."""
+    try:
+        return wanted_at(op, at, case, device), True
+    except ProblemError as error:
+        if not isinstance(error.__cause__, torch.OutOfMemoryError):
+            raise
+    torch.cuda.empty_cache()
+    return wanted_at(op, at, case, device, widen=False), False
 
 
 def judged(op: OpSpec, take: Take, got: Outputs, wanted: Answers) -> Errors:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from evaluator.errors import CandidateError, LabError, ProblemError
+from evaluator.errors import CandidateError, LabError
 from evaluator.inputs import Inputs, draw
 from evaluator.play.baselines import NotApplicable, agrees, baseline, get_ready, graph_at
-from evaluator.play.check import Players, Turn, judged, kernels, wanted_at
+from evaluator.play.check import Players, Turn, judged, kernels, wanted_in_room
 from evaluator.play.libraries import LIBRARIES
 from evaluator.play.memory import storage
 from evaluator.play.player import Bound, Player, finish, named
@@ -230,14 +230,9 @@ def _added_up(bound: Bound) -> torch.Tensor:
 
 def _judge_outputs(op: OpSpec, take: Take, bound: Bound, notes: dict[str, None]) -> None:
     """Compare with the truth; with torch's own answer, and a note, where float64 does not fit."""
-    device, got = bound.player.device, bound.outputs()
-    try:
-        wanted = wanted_at(op, take.at, take.case, device)
-    except ProblemError as error:
-        if not isinstance(error.__cause__, torch.OutOfMemoryError):
-            raise
-        torch.cuda.empty_cache()
-        wanted = wanted_at(op, take.at, take.case, device, widen=False)
+    got = bound.outputs()
+    wanted, whole = wanted_in_room(op, take.at, take.case, bound.player.device)
+    if not whole:
         notes[f"{take.at}: no room for float64; timed outputs were compared with torch's"] = None
     judged(op, take, got, wanted)
 
