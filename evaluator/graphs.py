@@ -14,15 +14,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node as FxNode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from evaluator import aten
 from evaluator.errors import LabError, ProblemError
 from kernel_library.graph import Graph, Node
 
 Arguments = Sequence[torch.Tensor | list[torch.Tensor]]
+#: What attention and layers become below autograd where they are traced, on a CPU.
+_OF_CPU = ("for_cpu", "mkldnn")
 _CHECKS = ("aten._assert_tensor_metadata.default", "aten._assert_scalar.default")
 
 
@@ -53,8 +57,9 @@ def trace(function: Callable[..., Any], args: Arguments, options: Mapping[str, A
     """The graph of `function(*args, **options)` at these shapes, on real or fake tensors.
 
     Ops keep the level at which the reference calls them (`aten.rms_norm`, not its parts), so that
-    running the graph is running torch's own op. Raises `ProblemError` for random numbers, ops
-    outside aten, results that are no tensors, and more than 1 MiB of constants.
+    running the graph is running torch's own op; where autograd takes a gradient, which it can of
+    fake tensors, that of the ops which a CPU then calls. Raises `ProblemError` for random numbers,
+    ops outside aten, results that are no tensors, and more than 1 MiB of constants.
     """
     return trace_writes(function, args, options).graph
 
@@ -66,7 +71,13 @@ def trace_writes(
     # torch's exporter warns of its own deprecations
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        program = torch.export.export(_Call(function, options), (list(args),), strict=False)
+        call = _Call(function, options)
+        program = torch.export.export(call, (list(args),), strict=False)
+        if any(isinstance(held, FakeTensor) for held in program.constants.values()):
+            # exporting sees what a gradient calls, and takes what autograd had saved for it for a
+            # constant; below autograd both are seen
+            below = make_fx(call, tracing_mode="fake")(list(args))
+            program = torch.export.export(below, (list(args),), strict=False)
         # made functional only where something may be written: it takes 0.3 s, exporting 0.05 s
         return _plain(program if _is_functional(program) else program.run_decompositions({}))
 
@@ -143,6 +154,8 @@ def _kept(node: FxNode) -> Node | None:
     name = "getitem" if target is operator.getitem else str(target)
     if node.op != "call_function" or name in _CHECKS:
         return None
+    if any(word in name for word in _OF_CPU):
+        raise ProblemError(f"the gradient calls {name}, which only a CPU has: write it out instead")
     kwargs = {k: v for k, v in node.kwargs.items() if k != "pin_memory"}
     if name != "getitem" and aten.draws(aten.resolve(name), node.args, kwargs):
         raise ProblemError(f"the reference draws random numbers ({name}): pass them in instead")

@@ -119,6 +119,53 @@ def test_no_grad_and_autocast_regions_leave_no_trace():
     assert run(trace(reference, [x], {}), [x])[0].dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda x, w: F.gelu(x) * w,
+        lambda x, w: F.softmax(x, -1) * w,
+        lambda x, w: F.layer_norm(x, x.shape[-1:], w),
+        lambda x, w: F.rms_norm(x, x.shape[-1:], w),
+        lambda x, w: x * w / x.norm(dim=-1, keepdim=True),
+        lambda x, w: x * w * x.topk(1, -1).values,
+        lambda x, w: w * F.cross_entropy(x, torch.tensor([2, 0, 1]), reduction="none")[:, None],
+    ],
+    ids=["gelu", "softmax", "layer_norm", "rms_norm", "norm", "topk", "cross_entropy"],
+)
+def test_a_gradient_that_autograd_takes_is_traced_with_what_it_had_saved(forward):
+    def reference(d_y, tensors, *, scale):
+        with torch.enable_grad():
+            x, w = (tensor.detach().requires_grad_() for tensor in tensors)
+            return torch.autograd.grad(scale * forward(x, w), (x, w), d_y)
+
+    args = [drawn(3, 7).flip(0), [drawn(3, 7), drawn(7)]]
+    with FakeTensorMode() as mode:
+        fake = [mode.from_tensor(args[0]), [mode.from_tensor(each) for each in args[1]]]
+    graph = trace(reference, fake, {"scale": 2.0})
+    check(graph)
+    other = [args[0] + 1, args[1][0] * 3, args[1][1] - 1]
+    want = reference(other[0], other[1:], scale=2.0)
+    truth = reference(other[0].double(), [t.double() for t in other[1:]], scale=2.0)
+    for got, wide, one, exact in zip(
+        run(graph, other), run(graph, other, widen=True), want, truth, strict=True
+    ):
+        torch.testing.assert_close(got, one)
+        torch.testing.assert_close(wide, exact)
+        assert wide.dtype == torch.float64
+
+
+def test_a_gradient_of_what_only_a_cpu_calls_is_refused():
+    def reference(d_y, q):
+        with torch.enable_grad():
+            q = q.detach().requires_grad_()
+            return torch.autograd.grad(F.scaled_dot_product_attention(q, q, q), q, d_y)
+
+    with FakeTensorMode():
+        q = torch.empty(1, 2, 8, 16)
+    with pytest.raises(ProblemError, match="only a CPU has: write it out"):
+        trace(reference, [q, q], {})
+
+
 def test_small_closed_over_tensors_are_constants_and_large_ones_are_refused():
     table, large = torch.tensor([1.5, 2.5, -3.0]), torch.ones(1 << 19)
     graph = trace(lambda x: x * table, [drawn(3)], {})
