@@ -40,8 +40,7 @@ def resolve(op: str) -> Operator:
     match = _NAME.fullmatch(op)
     if match is None:
         raise ProblemError(f"{op!r} is not an aten op; write the reference in PyTorch's own ops")
-    packet = getattr(torch.ops.aten, match[1], None)
-    overload = getattr(packet, match[2], None)
+    overload = getattr(getattr(torch.ops.aten, match[1], None), match[2], None)
     if not isinstance(overload, torch._ops.OpOverload):
         raise ProblemError(f"torch {torch.__version__} has no op {op!r}")
     if match[1].startswith("sym_"):
@@ -52,6 +51,11 @@ def resolve(op: str) -> Operator:
     if schema.is_mutable or not gives or gives - _GIVES or "filename" in takes:
         raise ProblemError(f"{op!r} is not allowed in a graph: it does more than compute tensors")
     return overload
+
+
+def packet(op: str) -> str:
+    """The name of an op without its namespace and its overload."""
+    return op.removeprefix("aten.").partition(".")[0]
 
 
 def draws(op: Operator, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:

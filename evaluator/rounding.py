@@ -156,5 +156,5 @@ def _sums(node: Node) -> bool:
 
 
 def _name(node: Node) -> str:
-    """The op without its namespace, overload and underscore."""
-    return node.op.removeprefix("aten.").partition(".")[0].lstrip("_")
+    """The op without its namespace, overload and leading underscore."""
+    return aten.packet(node.op).lstrip("_")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
-from evaluator.aten import resolve
+from evaluator.aten import packet, resolve
 from kernel_library.graph import Graph
 from kernel_library.spec import OpSpec, Workload
 from kernel_library.tape import FREE_CALLS, Call, Descriptor, Launch, Pointer, Tape, View
@@ -57,21 +57,17 @@ def copied(graph: Graph, tape: Tape) -> str | None:
         # what is filled with a number is copied from memory that holds no more than that
         if not reads & known:
             continue
-        if _base(step.op) in COPIES and writes & outputs:
+        if packet(step.op) in COPIES and writes & outputs:
             return f"a torch call copies into an output, and copies are all of this op: {REMEDY}"
         known |= writes
     return None
 
 
 def _only_moves(op: str) -> bool:
-    if op == "getitem" or _base(op) in MOVES:
+    if op == "getitem" or packet(op) in MOVES:
         return True
     returns = resolve(op)._schema.returns  # type: ignore[attr-defined]
     return all(result.alias_info for result in returns)
-
-
-def _base(op: str) -> str:
-    return op.removeprefix("aten.").split(".")[0]
 
 
 def _returned(outputs: Mapping[str, View]) -> dict[str, int]:
@@ -105,7 +101,7 @@ def _touched(call: Call) -> tuple[set[int], set[int]]:
     By name a call in place writes to its first argument; of the tensors that aten takes by keyword
     alone nearly all are `out`.
     """
-    name = _base(call.op)
+    name = packet(call.op)
     first = call.args[:1] if name.endswith("_") else ()
     targets = set(_named([*first, *call.kwargs.values()]))
     views = {n: view.buffer for n, view in enumerate(call.views) if 0 not in view.shape}

@@ -9,6 +9,7 @@ from hashlib import sha256
 
 from pydantic import ValidationError
 
+from evaluator.aten import packet
 from evaluator.errors import CandidateError, LabError
 from evaluator.inputs import Case, places
 from evaluator.isolate import BREAKS, CONTROL, Died, Isolate, works
@@ -215,5 +216,4 @@ def _is_empty(op: OpSpec, at: Workload) -> bool:
 
 
 def _may_call(name: str, allows: Sequence[str]) -> bool:
-    base = name.removeprefix("aten.").split(".")[0]
-    return base in FREE_CALLS or base in allows or name in allows
+    return packet(name) in FREE_CALLS or packet(name) in allows or name in allows
