@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
@@ -73,13 +74,18 @@ def trace_writes(
         warnings.simplefilter("ignore")
         call = _Call(function, options)
         program = torch.export.export(call, (list(args),), strict=False)
-        if any(isinstance(held, FakeTensor) for held in program.constants.values()):
+        if any(map(_is_lost, program.constants.values())):
             # exporting sees what a gradient calls, and takes what autograd had saved for it for a
             # constant; below autograd both are seen
             below = make_fx(call, tracing_mode="fake")(list(args))
             program = torch.export.export(below, (list(args),), strict=False)
         # made functional only where something may be written: it takes 0.3 s, exporting 0.05 s
         return _plain(program if _is_functional(program) else program.run_decompositions({}))
+
+
+def _is_lost(held: Any) -> bool:  # noqa: ANN401
+    """Whether a constant is what was computed while tracing, and holds no values."""
+    return isinstance(held, FakeTensor) or is_functorch_wrapped_tensor(held)
 
 
 def _is_functional(program: ExportedProgram) -> bool:

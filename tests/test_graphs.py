@@ -154,6 +154,24 @@ def test_a_gradient_that_autograd_takes_is_traced_with_what_it_had_saved(forward
         assert wide.dtype == torch.float64
 
 
+@pytest.mark.parametrize("asked", ["backward", "vjp", "grad"])
+def test_a_gradient_is_traced_however_it_is_asked_for(asked):
+    def reference(d_y, x):
+        if asked == "vjp":
+            return torch.func.vjp(lambda x: F.softmax(x, -1), x)[1](d_y)[0]
+        if asked == "grad":
+            return torch.func.grad(lambda x: (F.softmax(x, -1) * d_y).sum())(x)
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            F.softmax(x, -1).backward(d_y)
+        return x.grad
+
+    with FakeTensorMode():
+        fake = [torch.empty(3, 7), torch.empty(3, 7)]
+    args = [drawn(3, 7).flip(0), drawn(3, 7)]
+    torch.testing.assert_close(run(trace(reference, fake, {}), args)[0], reference(*args))
+
+
 def test_a_gradient_of_what_only_a_cpu_calls_is_refused():
     def reference(d_y, q):
         with torch.enable_grad():
