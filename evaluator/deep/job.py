@@ -122,11 +122,17 @@ def check_vast(takes: Sequence[Take], players: Players, turns: Turns, at: Progre
                 notes[NO_ROOM] = None
                 continue
             with _noted(notes):
-                got = play_once(take, players.of(take))
-                wanted, whole = wanted_in_room(players.op, take.at, take.case, players.device)
-                found += [(take.at, judged(players.op, take, got, wanted))]
+                errors, whole = _checked_in_room(take, players)
+                found += [(take.at, errors)]
                 notes |= {} if whole else {ROUNDED: None}
     return Reply(checked=tally(players.op, found), notes=tuple(notes))
+
+
+def _checked_in_room(take: Take, players: Players) -> tuple[Errors, bool]:
+    """The errors of one take, and whether beside float64; all that it held is free after it."""
+    got = play_once(take, players.of(take))
+    wanted, whole = wanted_in_room(players.op, take.at, take.case, players.device)
+    return judged(players.op, take, got, wanted), whole
 
 
 @contextmanager
