@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,15 +73,22 @@ def trace_writes(
     # torch's exporter warns of its own deprecations
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        call = _Call(function, options)
-        program = torch.export.export(call, (list(args),), strict=False)
-        if any(map(_is_lost, program.constants.values())):
-            # exporting sees what a gradient calls, and takes what autograd had saved for it for a
-            # constant; below autograd both are seen
-            below = make_fx(call, tracing_mode="fake")(list(args))
-            program = torch.export.export(below, (list(args),), strict=False)
+        program = _exported(_Call(function, options), list(args))
         # made functional only where something may be written: it takes 0.3 s, exporting 0.05 s
         return _plain(program if _is_functional(program) else program.run_decompositions({}))
+
+
+def _exported(call: torch.nn.Module, args: list[Any]) -> ExportedProgram:
+    """What a call does; where autograd takes part, once more below it.
+
+    Exporting sees what a gradient calls, and takes what autograd had saved for it for a constant:
+    torch 2.13 gives that back, 2.11 raises for some.
+    """
+    with suppress(AssertionError):
+        program = torch.export.export(call, (args,), strict=False)
+        if not any(map(_is_lost, program.constants.values())):
+            return program
+    return torch.export.export(make_fx(call, tracing_mode="fake")(args), (args,), strict=False)
 
 
 def _is_lost(held: Any) -> bool:  # noqa: ANN401

@@ -25,7 +25,7 @@ import triton
 from evaluator import matrix, screen
 from evaluator.cores import cores
 from evaluator.deep.points import everywhere, ragged
-from evaluator.deep.running import sanitize
+from evaluator.deep.running import Sanitize, sanitize
 from evaluator.deep.stage import Bench, look
 from evaluator.evaluate import (
     LEFT_OUT,
@@ -171,8 +171,9 @@ def interpreted_lab(rooms: Rooms, secret: int | None = None) -> Lab:
 
 
 def replayed_lab(
-    rooms: Rooms, device: Device, pace: Pace, secret: int | None = None, budget: Budget = REPLAYED
-) -> Lab:
+    rooms: Rooms, device: Device, pace: Pace, secret: int | None = None, budget: Budget = REPLAYED,
+    sanitizer: Sanitize = sanitize,
+) -> Lab:  # fmt: skip
     """A lab for a calibrated GPU, which times at this pace and tries as much as the budget allows.
 
     Several threads may judge in it at once: they compile and check side by side, and a measurement
@@ -196,7 +197,7 @@ def replayed_lab(
         bent, long, vast = map(able, asked)
         lost = sum(map(len, asked)) - len(bent) - len(long) - len(vast)
         with rooms.seats:
-            bench = Bench(taken, rooms.recorder, rooms.player, sanitize, rooms.turns)
+            bench = Bench(taken, rooms.recorder, rooms.player, sanitizer, rooms.turns)
             notes = look(op, candidate, replace(drawn, bent=bent, long=long, vast=vast), bench)
         return (*notes, f"{lost} of these sizes {LEFT_OUT}") if lost else notes
 

@@ -12,11 +12,11 @@ from evaluator.errors import LabError, ProblemError
 from evaluator.graphs import run
 from evaluator.inputs import Case, draw, flat
 from evaluator.intake import export, read
-from evaluator.intake.asking import JOB, ask
+from evaluator.intake.asking import JOB, TOGETHER, ask, exports
 from evaluator.intake.axes import formulas
 from evaluator.intake.recipes import recipe_of
 from evaluator.intake.sizes import MOST_ROWS, Axis, _shrunk
-from evaluator.intake.wire import Ask
+from evaluator.intake.wire import Ask, Call, Exports, Failure, ask_json, reply_json
 from evaluator.isolate import Died, Done, run_here
 from kernel_library.codec import op_json
 from kernel_library.recipe import Index, Normal, Offsets, Permutation, Simplex, Uniform
@@ -531,3 +531,19 @@ def test_output_sizes_become_formulas(seen, formula):
 def test_a_stranger_cannot_answer_for_another_task():
     with pytest.raises(ProblemError):
         ask(lambda *_: Done(b"[]"), Ask("plain", "p.py", ""))
+
+
+def test_many_sizes_are_exported_a_few_at_a_time_in_order():
+    sizes = []
+
+    def isolate(job, raw, seconds):
+        request = ask_json.validate_json(raw)
+        sizes.append(len(request.calls))
+        each = tuple(Failure(str(call.options["n"])) for call in request.calls)
+        return Done(reply_json.dump_json(Exports(each)))
+
+    calls = [Call((), {"n": n}) for n in range(2 * TOGETHER + 1)]
+    told = exports(isolate, "", "reference", calls)
+    assert [int(each.message) for each in told] == list(range(len(calls)))
+    assert sizes == [TOGETHER, TOGETHER, 1]
+    assert exports(isolate, "", "reference", []) == ()
