@@ -99,10 +99,11 @@ def _compare(trio: _Trio, i: int, wanted: Answers, tolerance: Tolerance, poison:
         _refuse(_unequal(trio, tolerance.loosen, poison))
         return Errors(0.0, 0.0)
     cap = max(BOUNDS[d].cap for d in (got.dtype, wanted.coarsest.get(i, got.dtype)))
-    return _floats(trio, tolerance, poison, cap)
+    # beside a truth that is rounded itself, whether one cuts cannot be told
+    return _floats(trio, tolerance, poison, cap, cuts=not wanted.rounded)
 
 
-def _floats(trio: _Trio, tolerance: Tolerance, poison: int, cap: float) -> Errors:
+def _floats(trio: _Trio, tolerance: Tolerance, poison: int, cap: float, cuts: bool) -> Errors:
     """Where infinities and NaN stand, then 8-bit codes, then how far off all others are."""
     got, truth, own = trio
     beyond = not peak(truth) <= torch.finfo(got.dtype).max
@@ -115,7 +116,7 @@ def _floats(trio: _Trio, tolerance: Tolerance, poison: int, cap: float) -> Error
         _refuse(_other_pattern(trio, poison))
     if got.dtype.itemsize == 1:
         _refuse(_far_codes(trio, tolerance.loosen, poison))
-    return _close(trio, tolerance, poison, plain, cap)
+    return _close(trio, tolerance, poison, plain, cap, cuts)
 
 
 def peak(tensor: torch.Tensor) -> float:
@@ -210,7 +211,9 @@ class _Sums:
     error_norm: float
 
 
-def _close(trio: _Trio, tolerance: Tolerance, poison: int, plain: bool, cap: float) -> Errors:
+def _close(
+    trio: _Trio, tolerance: Tolerance, poison: int, plain: bool, cap: float, cuts: bool
+) -> Errors:
     """Floats; they are `plain` where none is infinite or NaN, nor would be in the rounded truth."""
     got, truth, _ = trio
     norm, finite = _norm(truth, plain)
@@ -224,7 +227,7 @@ def _close(trio: _Trio, tolerance: Tolerance, poison: int, plain: bool, cap: flo
     if reason := _fault(sums, tolerance.times_torch, most):
         unwritten = (seen(p.got, poison) & ~(p.error <= p.allowed) for p in _parts(*held))
         raise Mismatch(UNWRITTEN if any(bool(u.any()) for u in unwritten) else reason)
-    if got.dtype.itemsize == 1 and is_cut(sums.norm, sums.norm_own, finite):
+    if cuts and got.dtype.itemsize == 1 and is_cut(sums.norm, sums.norm_own, finite):
         raise Mismatch(CUT)
     worst = max(sums.largest_true, info.smallest_normal)
     return Errors(sums.largest / worst, sums.largest_own / worst)
@@ -269,12 +272,10 @@ def _rms(rows: torch.Tensor, plain: bool) -> torch.Tensor:
 
 def _norm(truth: torch.Tensor, plain: bool) -> tuple[float, int]:
     """The norm of the finite elements, and how many there are."""
-    chunks, count = _chunks(truth), truth.numel()
+    chunks = _chunks(truth)
     known = (part if plain else torch.where(part.isfinite(), part, 0.0) for part in chunks)
     norm = float(_l2(torch.stack([_l2(part) for part in known])))
-    if not plain:
-        count = sum(int(part.isfinite().sum()) for part in chunks)
-    return norm, count
+    return norm, truth.numel() if plain else sum(int(part.isfinite().sum()) for part in chunks)
 
 
 def _together(*tensors: torch.Tensor, length: int = 1) -> Iterator[tuple[torch.Tensor, ...]]:
@@ -291,10 +292,9 @@ def _double(floats: torch.Tensor) -> torch.Tensor:
     """In float64; 8-bit floats by a table, from which a core has them six times as fast."""
     if floats.dtype.itemsize > 1:
         return floats.double()
-    codes = torch.arange(256, dtype=torch.uint8, device=floats.device)
-    values = codes.view(floats.dtype).double()
+    values = torch.arange(256, dtype=torch.uint8, device=floats.device).view(floats.dtype).double()
     return values.index_select(0, bits(floats).reshape(-1).int()).reshape(floats.shape)
 
 
 def _count(n: int) -> str:
-    return f"{n} output" if n == 1 else f"{n} outputs"
+    return f"{n} output" + "s" * (n != 1)

@@ -62,8 +62,9 @@ class Picked:
 class Answers:
     """What a reference says at one point: the float64 truth, torch's own, and what is picked.
 
-    By the number of an output, `unrounded` is what 8-bit integers were rounded from, `coarsest` the
-    dtype of the fewest bits on the way, and `unsaid` where nothing is said of it.
+    It is `rounded` where torch's own stands for the truth. By the number of an output, `unrounded`
+    is what 8-bit integers were rounded from, `coarsest` the dtype of the fewest bits on the way,
+    and `unsaid` where nothing is said of it.
     """
 
     truth: Sequence[torch.Tensor]
@@ -72,6 +73,7 @@ class Answers:
     unrounded: Mapping[int, torch.Tensor] = field(default_factory=dict)
     coarsest: Mapping[int, torch.dtype] = field(default_factory=dict)
     unsaid: Mapping[int, torch.Tensor] = field(default_factory=dict)
+    rounded: bool = False
 
 
 def answers(graph: Graph, inputs: Sequence[torch.Tensor], widen: bool = True) -> Answers:
@@ -98,7 +100,7 @@ def answers(graph: Graph, inputs: Sequence[torch.Tensor], widen: bool = True) ->
     picked = {pick.output: Picked(t, o, pick.axis, pick.stable) for pick, t, o in sources}
     codes = unrounded(graph, inputs, own[:count], widen)
     steps = {n: dtype for n, dtype in enumerate(coarsest(graph, dtypes)) if dtype}
-    return Answers(truth[:count], own[:count], picked, codes, steps)
+    return Answers(truth[:count], own[:count], picked, codes, steps, rounded=not widen)
 
 
 def picks(graph: Graph) -> Iterator[Pick]:

@@ -1,5 +1,7 @@
 """Right answers pass whatever their scale, and each kind of wrong one fails with its reason."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -340,6 +342,20 @@ def test_eight_bit_floats_that_are_cut_off_fail_and_rounded_twice_they_pass(dtyp
         judge(cut.to(dtype), truth)
     # too few to tell it from bad luck
     judge(cut.to(dtype)[0], truth[0])
+
+
+def test_beside_a_truth_that_is_rounded_itself_eight_bits_may_be_a_code_off():
+    dtype = torch.float8_e4m3fn
+    own = (3 * normal(3, 40).float()).to(dtype)
+    got = own.clone()
+    got.view(torch.uint8)[0, 0] ^= 1
+    wanted = Answers([own.double()], [own])
+    with pytest.raises(Mismatch, match="more error than rounding to 8 bits"):
+        compare([got], wanted, PLAIN)
+    compare([got], replace(wanted, rounded=True), PLAIN)
+    got.view(torch.uint8)[0, 1] ^= 7
+    with pytest.raises(Mismatch, match="code step"):
+        compare([got], replace(wanted, rounded=True), PLAIN)
 
 
 def quantised(x):

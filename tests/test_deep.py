@@ -330,14 +330,26 @@ def test_what_float64_has_no_room_for_is_told_and_nothing_else_is(monkeypatch, t
 
 
 @pytest.mark.parametrize(
-    ("free", "whole", "notes"),
-    [(40 << 30, True, ()), (40 << 30, False, (job.ROUNDED,)), (16 << 30, True, (job.NO_ROOM,))],
+    ("free", "said", "notes"),
+    [
+        (40 << 30, True, ()),
+        (40 << 30, False, (job.ROUNDED,)),
+        (16 << 30, True, (job.NO_ROOM,)),
+        (40 << 30, torch.OutOfMemoryError("full"), (job.NO_ROOM,)),
+        (40 << 30, RuntimeError("32-bit indices"), (job.UNTOLD,)),
+        (40 << 30, "wrong", (job.UNTOLD,)),
+    ],
 )
 def test_what_is_vast_is_held_against_what_there_is_room_for(
-    monkeypatch, tmp_path, free, whole, notes
+    monkeypatch, tmp_path, free, said, notes
 ):
     def wanted(op, at, case, device):
-        return wanted_at(op, at, case, device, widen=whole), whole
+        if isinstance(said, Exception):
+            raise ProblemError("cannot be run") from said
+        found = wanted_at(op, at, case, device, widen=bool(said))
+        if said == "wrong":
+            found = replace(found, own=[torch.zeros_like(own) for own in found.own])
+        return found, bool(said)
 
     def asked(*steps):
         takes = [Take(AT, CASE, tape_of(*steps))]
@@ -347,7 +359,7 @@ def test_what_is_vast_is_held_against_what_there_is_room_for(
     monkeypatch.setattr(job, "wanted_in_room", wanted)
     reply = asked(CLONE)
     assert reply.notes == notes
-    assert [checked.cases for checked in reply.checked] == [1] * (job.NO_ROOM not in notes)
+    assert [checked.cases for checked in reply.checked] == [1] * (notes in ((), (job.ROUNDED,)))
     if reply.checked:
         with pytest.raises(CandidateError, match="off by"):
             asked(ZERO)
@@ -458,8 +470,9 @@ def test_what_could_not_be_looked_into_is_told_with_its_reason(tmp_path):
     assert "no room for it now" in look(plain_op(), None, POINTS, full)[3]
     full = bench(tmp_path, replies={"bent": Reply(notes=(job.NO_ROOM,))}.items())
     assert "not all tried" in look(plain_op(), None, POINTS, full)[5]
-    full = bench(tmp_path, replies={"vast": Reply(notes=(job.NO_ROOM,))}.items())
-    assert "no room for them now" in look(plain_op(), None, POINTS, full)[4]
+    full = bench(tmp_path, replies={"vast": Reply(notes=(job.NO_ROOM, job.UNTOLD))}.items())
+    told = look(plain_op(), None, POINTS, full)[4]
+    assert told.endswith("no room for it now and torch itself fails there")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from evaluator.deep.looks import has_effect, repeat
 from evaluator.errors import ProblemError
 from evaluator.inputs import WIDE
 from evaluator.matrix import tally
+from evaluator.meaningful import meaningful
 from evaluator.play.check import Players, check, judged, play_once, wanted_in_room
 from evaluator.play.job import Progress, answered, gpu
 from evaluator.play.wire import Reply, Request, Take
@@ -21,6 +22,7 @@ from kernel_library.spec import Workload
 
 #: What a note in a reply means.
 EFFECT, NO_ROOM, ROUNDED = "has an effect", "no room", "compared with torch's own"
+UNTOLD = "torch itself fails there"
 #: Copies of the input that a check holds at a time: the judge's own, the candidate's, a fresh one
 #: to compare with, and the comparison; beside them the float32 in which that one was drawn.
 COPIES, DRAWN_BYTES = 4, 4 * WIDE
@@ -112,7 +114,7 @@ def check_vast(takes: Sequence[Take], players: Players, turns: Turns, at: Progre
     """As `check_bent`, alone on the device and without excuses, for the values are plain.
 
     With the note `ROUNDED` where the float64 truth did not fit, and torch's own answer took its
-    place.
+    place; with `UNTOLD` where the reference raises there, or torch's own is not right.
     """
     found, notes = list[tuple[Workload, Errors]](), dict[str, None]()
     for number, take in enumerate(takes):
@@ -122,17 +124,27 @@ def check_vast(takes: Sequence[Take], players: Players, turns: Turns, at: Progre
                 notes[NO_ROOM] = None
                 continue
             with _noted(notes):
-                errors, whole = _checked_in_room(take, players)
-                found += [(take.at, errors)]
-                notes |= {} if whole else {ROUNDED: None}
+                found += [(take.at, errors) for errors in _in_room(take, players, notes)]
+            # whoever has the next turn may want what torch would keep
+            torch.cuda.empty_cache()
     return Reply(checked=tally(players.op, found), notes=tuple(notes))
 
 
-def _checked_in_room(take: Take, players: Players) -> tuple[Errors, bool]:
-    """The errors of one take, and whether beside float64; all that it held is free after it."""
-    got = play_once(take, players.of(take))
-    wanted, whole = wanted_in_room(players.op, take.at, take.case, players.device)
-    return judged(players.op, take, got, wanted), whole
+def _in_room(take: Take, players: Players, notes: dict[str, None]) -> Iterator[Errors]:
+    """The errors of one take, where they can be told; all that it held is free after it."""
+    op, got = players.op, play_once(take, players.of(take))
+    try:
+        wanted, whole = wanted_in_room(op, take.at, take.case, players.device)
+    except ProblemError as error:
+        if _is_full(error.__cause__):
+            raise
+        notes[UNTOLD] = None
+        return
+    if not meaningful(wanted, op.tolerance):
+        notes[UNTOLD] = None
+        return
+    yield judged(op, take, got, wanted)
+    notes |= {} if whole else {ROUNDED: None}
 
 
 @contextmanager

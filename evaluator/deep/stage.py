@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from evaluator.deep.job import EFFECT, NO_ROOM, ROUNDED
+from evaluator.deep.job import EFFECT, NO_ROOM, ROUNDED, UNTOLD
 from evaluator.deep.looks import REPEATS, launched, pairs
 from evaluator.deep.points import Points
 from evaluator.deep.running import Sanitize
@@ -122,7 +122,7 @@ def _beyond(op: OpSpec, candidate: Candidate, points: Sequence[Point], bench: Be
             continue
         reply = _ask(whole, takes, bench, "wide", WIDE_S)
         if NO_ROOM in reply.notes:
-            why = "the device has no room for it now"
+            why = _UNTRIED[NO_ROOM]
         else:
             tried += 1
     if not tried:
@@ -142,10 +142,11 @@ def _vast(op: OpSpec, candidate: Candidate, points: Sequence[Point], bench: Benc
         return f"{told}: not tried, for the launcher refuses one ({error.reason})"
     reply = _ask(whole, takes, bench, "vast", WIDE_S * len(takes))
     tried = sum(checked.cases for checked in reply.checked)
+    why = [told for note, told in _UNTRIED.items() if note in reply.notes]
     if not tried:
-        return f"{told}: not tried, for the device has no room for them now"
-    left = f", {len(takes) - tried} not, for want of room" if NO_ROOM in reply.notes else ""
-    return f"{told}: {tried}{left}" + f", {ROUNDED}" * (ROUNDED in reply.notes)
+        return f"{told}: not tried, for {' and '.join(why)}"
+    others = f", {len(takes) - tried} not, for {' and '.join(why)}" if why else ""
+    return f"{told}: {tried}{others}" + f", {ROUNDED}" * (ROUNDED in reply.notes)
 
 
 def _bent(op: OpSpec, candidate: Candidate, points: Sequence[Point], bench: Bench) -> str:
@@ -204,6 +205,7 @@ def _sanitized(
         yield f"{why}: not looked into: {', '.join(what)}"
 
 
+_UNTRIED = {NO_ROOM: "the device has no room for it now", UNTOLD: UNTOLD}
 UNSEEN: Mapping[Tool, str] = {
     "memcheck": "accesses outside buffers",
     "racecheck": "races on shared memory",
