@@ -25,17 +25,18 @@ from taped import (
     square_sums,
     workload,
 )
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import seeds
 from evaluator.deep import job
 from evaluator.deep.looks import launched, pairs
-from evaluator.deep.points import Points, beyond
+from evaluator.deep.points import Points, beyond, vast
 from evaluator.deep.running import find, sanitize
 from evaluator.deep.sanitizer import TOOLS, findings
 from evaluator.deep.stage import Bench, look
 from evaluator.errors import CandidateError
 from evaluator.graphs import trace
-from evaluator.inputs import Case, draw, size_of
+from evaluator.inputs import Case, size_of
 from evaluator.labs import DEFAULT_ARCH
 from evaluator.play.judge import ask, replay
 from evaluator.play.wire import Request, Take, dump_request, pack
@@ -198,34 +199,49 @@ def test_a_launch_whose_lack_sends_the_next_astray_has_an_effect(tmp_path):
 
 # Beyond 2^31 elements
 
-#: The cheat, with its numbers widened.
-WIDENED = ("row, col = at // N, at % N", "row, col = (at // N).to(tl.int64), at % N")
+
+def shaped(op, at):
+    """Inputs without values."""
+    names = op.names(at)
+    with FakeTensorMode():
+        return [
+            torch.empty(tensor.shape(names), dtype=getattr(torch, op.dtype(tensor, at)))
+            for tensor in op.inputs.values()
+        ]
 
 
-def judged_beyond(source):
-    (trial,) = trials("c51_int32")
-    (point,) = beyond(trial.op, 3)
-    candidate = replace(trial.candidate, source=source or trial.source)
+def judged_beyond(trial, point, source, task, folder):
+    """What a job of the deep stage says of a source at a point of the trial's op."""
+    candidate = replace(trial.candidate, source=source)
     (tape,) = record(trial.op, candidate, [point], run_alone, DEFAULT_ARCH)
-    inputs = draw(trial.op, point[0], CASE, "cpu")
-    graph = trace(lambda x, s: x * s[:, None], list(inputs.values()), {})
+    graph = trace(lambda x, s: x * s[:, None], shaped(trial.op, point[0]), {})
     op = replace(trial.op, reference=Reference("", graphs={str(point[0]): graph}))
-    return op, [Take(*point, tape)]
+    sent, binaries = pack([take := Take(*point, tape)])
+    request = Request(op, sent, binaries, str(folder))
+    return ask(request, [take], run_alone, 300, f"evaluator.deep.job:{task}")
 
 
 @pytest.mark.slow
-def test_an_offset_that_wraps_is_found_and_one_that_does_not_is_right(tmp_path):
-    (trial,) = trials("c51_int32")
-    for source, right in ((trial.source, False), (trial.source.replace(*WIDENED), True)):
-        op, takes = judged_beyond(source)
-        sent, binaries = pack(takes)
-        request = Request(op, sent, binaries, str(tmp_path))
-        try:
-            reply = ask(request, takes, run_alone, 300, "evaluator.deep.job:wide")
-        except CandidateError as error:
-            assert not right and "2^31" in error.reason, error.reason
-        else:
-            assert right and reply.checked and job.NO_ROOM not in reply.notes
+@pytest.mark.parametrize(
+    ("name", "task", "where", "widened", "told"),
+    [
+        ("c51_int32", "wide", beyond, ("at // N, at", "(at // N).to(tl.int64), at"), "2^31"),
+        ("b19_int32", "vast", vast, ("y_ptr + row * N", "y_ptr + wide * N"), "at a hidden size"),
+    ],
+)
+def test_an_offset_that_wraps_is_found_and_one_that_does_not_is_right(
+    name, task, where, widened, told, tmp_path
+):
+    (trial,) = trials(name)
+    (point,) = where(trial.op, 3)
+    right = trial.source.replace(*widened)
+    assert right != trial.source
+    reply = judged_beyond(trial, point, right, task, tmp_path)
+    assert reply.checked[0].cases == 1
+    assert not reply.notes
+    with pytest.raises(CandidateError) as caught:
+        judged_beyond(trial, point, trial.source, task, tmp_path)
+    assert told in caught.value.reason
 
 
 # All of it
@@ -237,11 +253,10 @@ def test_a_seed_stands_up_to_all_of_it(name, tmp_path):
     unit = next(unit for unit in discover(seeds) if unit.op.name == name)
     small = [at for at in unit.op.workloads if at.role == "check"]
     checks = sorted(small, key=lambda at: size_of(unit.op, at))[:4]
+    large = vast(unit.op, 3)
     graphs = {
-        str(at): trace(
-            unit.reference, list(draw(unit.op, at, CASE, "cpu").values()), unit.op.option_values(at)
-        )
-        for at in checks
+        str(at): trace(unit.reference, shaped(unit.op, at), unit.op.option_values(at))
+        for at in (*checks, *(at for at, _ in large))
     }
     op = replace(unit.spec, reference=Reference("", graphs=graphs), workloads=tuple(checks))
 
@@ -251,7 +266,7 @@ def test_a_seed_stands_up_to_all_of_it(name, tmp_path):
 
     points = Points(
         [(at, CASE) for at in checks[:2]], (checks[-1], CASE), [(at, CASE) for at in checks],
-        beyond(op, 3),
+        beyond(op, 3), vast=large,
     )  # fmt: skip
     notes = look(
         op, unit.candidate(), points, Bench(takes, run_alone, run_alone, sanitize, Turns(tmp_path))
