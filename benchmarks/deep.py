@@ -3,8 +3,8 @@
     python benchmarks/deep.py [NAME ...] [--jobs 1] [--seconds 600] [--sanitize]
 
 Has each seed looked into as deeply as what enters the library, `--jobs` at a time, under a secret
-of its own; without `--sanitize` the sanitizers, which take most of it, are left out. None begins
-after `--seconds`. Wants a GPU. Prints the notes of each with its seconds, then the machine and the
+of its own; without `--sanitize` the sanitizers are left out. None begins after `--seconds`. Wants a
+GPU. Prints the notes of each with its seconds, then the machine and the
 versions, and ends with 1 for any that is rejected.
 """
 

@@ -199,7 +199,7 @@ def test_what_is_written_is_vast_as_well_and_of_a_shape_that_is_met(unit):
 
 
 def test_the_int32_cheats_meet_a_product_that_wraps(zygote):
-    """Its row stride comes in 32 bits, and so does its last row's number."""
+    """Of numbers that come in 32 bits: of a stride and the last row's, of rows and columns."""
     (trial,) = trials("c51_int32")
     (point,) = beyond(trial.op, 3)
     (tape,) = record(trial.op, trial.candidate, [point], zygote, DEFAULT_ARCH)

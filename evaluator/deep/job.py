@@ -16,6 +16,7 @@ from evaluator.matrix import tally
 from evaluator.meaningful import meaningful
 from evaluator.play.check import Players, check, judged, play_once, wanted_in_room
 from evaluator.play.job import Progress, answered, gpu
+from evaluator.play.memory import is_full
 from evaluator.play.wire import Reply, Request, Take
 from evaluator.turns import Turns
 from kernel_library.spec import Workload
@@ -136,7 +137,7 @@ def _in_room(take: Take, players: Players, notes: dict[str, None]) -> Iterator[E
     try:
         wanted, whole = wanted_in_room(op, take.at, take.case, players.device)
     except ProblemError as error:
-        if _is_full(error.__cause__):
+        if is_full(error):
             raise
         notes[UNTOLD] = None
         return
@@ -153,14 +154,10 @@ def _noted(notes: dict[str, None]) -> Iterator[None]:
     try:
         yield
     except (ProblemError, torch.OutOfMemoryError) as error:
-        if isinstance(error, ProblemError) and not _is_full(error.__cause__):
+        if not is_full(error):
             raise
         notes[NO_ROOM] = None
         torch.cuda.empty_cache()
-
-
-def _is_full(cause: BaseException | None) -> bool:
-    return isinstance(cause, torch.OutOfMemoryError)
 
 
 def free_bytes(device: torch.device) -> int:

@@ -134,18 +134,17 @@ def _beyond(op: OpSpec, candidate: Candidate, points: Sequence[Point], bench: Be
 def _vast(op: OpSpec, candidate: Candidate, points: Sequence[Point], bench: Bench) -> str:
     """What is written has offsets of its own, too."""
     told = "outputs of more than 2^31 elements"
-    if not points:
-        return f"{told}: not tried, for no such size is legal, or small enough"
-    try:
-        whole, takes = bench.takes(op, candidate, points)
-    except CandidateError as error:
-        return f"{told}: not tried, for the launcher refuses one ({error.reason})"
-    reply = _ask(whole, takes, bench, "vast", WIDE_S * len(takes))
+    return _unless_refused(op, candidate, points, bench, told, _checked_vast)
+
+
+def _checked_vast(op: OpSpec, takes: list[Take], bench: Bench, told: str) -> str:
+    """Hold takes against what there is room for."""
+    reply = _ask(op, takes, bench, "vast", WIDE_S * len(takes))
     tried = sum(checked.cases for checked in reply.checked)
-    why = [told for note, told in _UNTRIED.items() if note in reply.notes]
+    why = " and ".join(words for note, words in _UNTRIED.items() if note in reply.notes)
     if not tried:
-        return f"{told}: not tried, for {' and '.join(why)}"
-    others = f", {len(takes) - tried} not, for {' and '.join(why)}" if why else ""
+        return f"{told}: not tried, for {why}"
+    others = f", {len(takes) - tried} not, for {why}" if why else ""
     return f"{told}: {tried}{others}" + f", {ROUNDED}" * (ROUNDED in reply.notes)
 
 
@@ -158,15 +157,22 @@ def _bent(op: OpSpec, candidate: Candidate, points: Sequence[Point], bench: Benc
 
 
 def _long(op: OpSpec, candidate: Candidate, points: Sequence[Point], bench: Bench) -> str:
-    """Hidden sizes with an axis so long that a launcher may say it cannot take it."""
     told = "hidden sizes with an axis longer than 2^14"
+    return _unless_refused(op, candidate, points, bench, told, _checked)
+
+
+def _unless_refused(
+    op: OpSpec, candidate: Candidate, points: Sequence[Point], bench: Bench, told: str,
+    checked: Callable[[OpSpec, list[Take], Bench, str], str],
+) -> str:  # fmt: skip
+    """Check sizes so large that a launcher may say it cannot take them."""
     if not points:
         return f"{told}: not tried, for no such size is legal, or small enough"
     try:
         whole, takes = bench.takes(op, candidate, points)
     except CandidateError as error:
         return f"{told}: not tried, for the launcher refuses one ({error.reason})"
-    return _checked(whole, takes, bench, told)
+    return checked(whole, takes, bench, told)
 
 
 def _checked(op: OpSpec, takes: list[Take], bench: Bench, told: str) -> str:

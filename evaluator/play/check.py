@@ -15,6 +15,7 @@ from evaluator.interpret.judge import labels
 from evaluator.meaningful import holds, noise, said
 from evaluator.picked import Answers, answers
 from evaluator.play.baselines import graph_at
+from evaluator.play.memory import is_full
 from evaluator.play.player import Player, finish
 from evaluator.play.wire import Take
 from evaluator.poison import bits
@@ -136,7 +137,7 @@ def wanted_in_room(
     try:
         return wanted_at(op, at, case, device), True
     except ProblemError as error:
-        if not isinstance(error.__cause__, torch.OutOfMemoryError):
+        if not is_full(error):
             raise
     torch.cuda.empty_cache()
     return wanted_at(op, at, case, device, widen=False), False

@@ -17,6 +17,7 @@ from evaluator.compare import Errors
 from evaluator.errors import CandidateError, LabError, ProblemError
 from evaluator.matrix import tally
 from evaluator.play.check import Players, check
+from evaluator.play.memory import is_full
 from evaluator.play.race import race
 from evaluator.play.wire import Reply, Request, Whose, dump_reply, load_request
 from evaluator.turns import Turns
@@ -45,7 +46,7 @@ def answered(raw: bytes, do: Callable[[Request, Progress], Reply]) -> bytes:
         reply = Reply(whose="candidate", stage=error.stage, reason=error.reason, take=reached)
     except ProblemError as error:
         # a reference that runs elsewhere is not at fault for the size of this device
-        whose: Whose = "lab" if isinstance(error.__cause__, torch.OutOfMemoryError) else "problem"
+        whose: Whose = "lab" if is_full(error) else "problem"
         reply = Reply(whose=whose, reason=str(error), take=reached)
     except LabError as error:
         reply = Reply(whose="lab", reason=str(error), take=reached)

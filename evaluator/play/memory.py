@@ -97,6 +97,11 @@ def view_of(tensor: torch.Tensor, buffer: int) -> View:
     return View(buffer, int(offset), tuple(tensor.shape), tensor.stride(), dtype)
 
 
+def is_full(error: BaseException) -> bool:
+    """Whether this, or what it came of, is that the device's memory did not suffice."""
+    return any(isinstance(e, torch.OutOfMemoryError) for e in (error, error.__cause__))
+
+
 def make(
     sizes: Sequence[int], device: torch.device, arena: type[Arena] = Arena, poison: int = 0
 ) -> Arena:
