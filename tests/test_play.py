@@ -15,7 +15,7 @@ from evaluator.inputs import Case, places
 from evaluator.isolate import Died, Done, run_here
 from evaluator.play import cuda, job, wire
 from evaluator.play.calls import prepare, resolve
-from evaluator.play.check import Players, check, whole_sums
+from evaluator.play.check import Players, check, on_host, whole_sums
 from evaluator.play.judge import replay
 from evaluator.play.memory import GUARD, POISONS, Arena, make
 from evaluator.play.player import in_turn
@@ -352,3 +352,8 @@ def test_only_while_answers_are_checked_are_products_summed_whole():
         assert are_cut() == [False, False]
         raise LabError("")
     assert are_cut() == before
+
+
+def test_small_tensors_are_compared_on_the_host_but_for_one_that_is_spread_wide():
+    assert on_host(plain_op(), AT, CASE)
+    assert not on_host(plain_op(), AT, replace(CASE, layout="wide"))
