@@ -90,6 +90,22 @@ def get_init_inputs():
     torch.testing.assert_close(scope["reference"](*args, power=2.0), want)
 
 
+def test_a_buffer_of_a_model_without_parameters_keeps_its_mean_and_spread():
+    op = problem("""
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("slopes", torch.tensor([0.5, 0.25, 0.125, 0.0625]))
+
+    def forward(self, x):
+        return x * self.slopes[:, None]
+
+def get_inputs():
+    return [torch.randn(4, 48)]
+""")
+    assert op.inputs["slopes"].recipe == Normal(0.2344, 0.1935)
+
+
 def test_a_size_that_the_reference_insists_on_is_a_number():
     op = problem("""
 def reference(x, w):

@@ -128,8 +128,8 @@ def _paired(
 def _parameters(module: ModuleType, taken: set[str]) -> Iterator[tuple[str, tuple[Example, bool]]]:
     """Parameters and buffers as inputs, by their name in the model; True for a buffer."""
     model = module._MODEL
-    light = sum(p.nbytes for p in model.parameters()) <= MOST_BYTES
-    if light and any(p.is_meta for p in model.parameters()):
+    held = [*model.parameters(), *model.buffers()]
+    if any(t.is_meta for t in held) and sum(t.nbytes for t in held) <= MOST_BYTES:
         torch.manual_seed(0)
         with OnCpu():
             model = module._make_model()
