@@ -530,6 +530,17 @@ def test_the_bound_of_randint_is_the_bound():
     assert recipe_of("x", torch.tensor([3, 1, 4]), {1000, 4, 7}) == Index("7")
 
 
+def test_the_bound_of_another_tensors_randint_is_not_a_masks():
+    assert recipe_of("mask", torch.tensor([[1, 1, 1, 0]] * 4), {129}) == Index("2")
+    # four draws, each repeated: four hundred of their own would have come nearer to 500
+    repeated = torch.tensor([3, 301, 77, 210]).repeat_interleave(100)
+    assert recipe_of("ids", repeated, {500}) == Index("500")
+    # two values say little, and an ignored label nothing
+    assert recipe_of("ids", torch.tensor([4, 9]), {1000}) == Index("1000")
+    labels = torch.tensor([4, 9] + [-100] * 6)
+    assert recipe_of("labels", labels, {1000}) == Index("1000", ignored=-100, share=0.75)
+
+
 @pytest.mark.parametrize(
     ("seen", "formula"),
     [

@@ -20,14 +20,18 @@ from kernel_library.recipe import (
 #: Values looked at: enough for a mean and a spread, whatever the tensor's size.
 SAMPLE = 1 << 18
 LEAST_STD = 0.02
+#: A bound below which such small values come less often than this is another tensor's. Of their
+#: values so many count at most: an example may repeat a few draws.
+CHANCE, DRAWS = 1e-6, 20
 
 
 def recipe_of(name: str, example: torch.Tensor, highs: Iterable[int] = ()) -> Recipe:
     """How values like these are drawn.
 
     Floats are uniform or normal by their moments, or weights that sum to one. Integers are
-    indices below the bound that `randint` was given (one of `highs`), else below their largest
-    value + 1; a single negative value among them is the ignored label.
+    indices below the bound that `randint` was given (the least of `highs` that may well be
+    theirs), else below their largest value + 1; a single negative value among them is the ignored
+    label.
     """
     if example.numel() == 0:
         raise ProblemError("is empty: give an example with values", f"input {name!r}")
@@ -87,11 +91,18 @@ def _of_integers(example: torch.Tensor, highs: Iterable[int]) -> Recipe:
     several = bool(negative.numel()) and int(negative.min()) != int(negative.max())
     if several or (negative.numel() and example.dtype.itemsize == 1):
         return Uniform(float(values.min()), float(values.max()))
-    below = min((h for h in highs if h > int(values.max())), default=int(values.max()) + 1)
+    below = _bound(values, highs)
     if not negative.numel():
-        return Index(below=str(max(1, below)), distinct=_is_distinct(values, below))
+        return Index(below=str(below), distinct=_is_distinct(values, below))
     share = negative.numel() / values.numel()
-    return Index(below=str(max(1, below)), ignored=int(negative[0]), share=share)
+    return Index(below=str(below), ignored=int(negative[0]), share=share)
+
+
+def _bound(values: torch.Tensor, highs: Iterable[int]) -> int:
+    """The least bound that such values may well have been drawn below, else their largest + 1."""
+    least = max(1, int(values.max()) + 1)
+    draws = min(DRAWS, int((values >= 0).sum()))
+    return min((h for h in highs if h >= least and (least / h) ** draws > CHANCE), default=least)
 
 
 def _is_offsets(values: torch.Tensor) -> bool:
