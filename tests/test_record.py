@@ -224,6 +224,21 @@ def test_a_launcher_does_the_same_when_it_is_called_again(zygote):
     assert str(taped(zygote, passed).tape.launches[0].arguments[-1].value) == "nan"
 
 
+KEPT = {
+    "output": ("torch.empty_like(x)", "KEPT.setdefault(x.shape, torch.empty_like(x))"),
+    "workspace": ("y = torch.empty_like(x)", "y = KEPT.setdefault(0, torch.empty_like(x)) + 0"),
+    "input": ("y = torch.empty_like(x)", "x = KEPT.setdefault(0, x); y = torch.empty_like(x)"),
+}
+
+
+@pytest.mark.parametrize("what", KEPT)
+def test_memory_of_one_call_is_not_met_in_another(zygote, what):
+    kept = launchers.PLAIN.replace("def entry", "KEPT = {}\n\ndef entry").replace(*KEPT[what])
+    with pytest.raises(CandidateError, match="memory of another call is used again") as refused:
+        taped(zygote, kept)
+    assert refused.value.stage == "record"
+
+
 def test_too_much_shared_memory_is_a_matter_of_resources(zygote):
     source = launchers.HOST_DESCRIPTOR.replace("[32, 32]", "[256, 256]").replace(
         "BLOCK=32", "BLOCK=256"

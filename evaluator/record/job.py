@@ -71,7 +71,7 @@ def load(source: str) -> ModuleType:
 
 def _record(entry: Any, point: Any, tape: Tape, asked: Asked) -> written.Tape:  # noqa: ANN401
     tape.steps.clear()
-    MEMORY.__init__()  # type: ignore[misc]
+    MEMORY.begin()
     inputs = {name: [_place(p) for p in places] for name, places in point.inputs.items()}
     for name, tensors in inputs.items():
         for i, tensor in enumerate(tensors):

@@ -39,13 +39,21 @@ class Memory:
     _storages: list[Any] = field(default_factory=list)  # kept alive: an address is used once
     _addresses: list[int] = field(default_factory=list)
     _known: dict[int, int] = field(default_factory=dict)
+    _past: dict[int, Any] = field(default_factory=dict)  # of earlier calls, kept alive as well
     _top: int = FIRST_ADDRESS
+
+    def begin(self) -> None:
+        """Forget the last call, but for what it had: no other may have that."""
+        past = self._past | {storage._cdata: storage for storage in self._storages}
+        self.__init__(_past=past)  # type: ignore[misc]
 
     def buffer(self, tensor: torch.Tensor, name: str = "") -> int:
         """The number of the tensor's buffer; `name` marks it as that input's."""
         with torch._C.DisableTorchFunctionSubclass():
             storage = tensor.untyped_storage()
         number = self._known.get(storage._cdata)
+        if storage._cdata in self._past:
+            raise TapeError(f"memory of another call is used again: it {OUTLIVES}")
         if number is None:
             number = self._known[storage._cdata] = len(self.buffers)
             size = storage.nbytes()
