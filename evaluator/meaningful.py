@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import isfinite, isnan
+from math import isfinite, isinf, isnan
 
 import torch
 
@@ -32,12 +32,17 @@ def holds(op: OpSpec, point: Point, wanted: Answers) -> bool:
     infinities are factors of a product: what torch's own makes of such a row, a softmax of nothing
     but infinities, say, is its own choice.
     """
-    at, case = point
-    if is_public(op, at) and case.values == "recipe" and case.layout == "contiguous":
+    case = point[1]
+    if _is_plain(op, point):
         return True
     if case.values in INFINITE and _is_factor(op, point):
         return False
     return meaningful(wanted, op.tolerance, case.values in INFINITE)
+
+
+def _is_plain(op: OpSpec, point: Point) -> bool:
+    at, case = point
+    return is_public(op, at) and (case.values, case.layout) == ("recipe", "contiguous")
 
 
 def _is_factor(op: OpSpec, point: Point) -> bool:
@@ -60,10 +65,40 @@ def said(
     whose truth has a NaN are zero in all three, and infinities elsewhere. So are those that come of
     plus infinity, for a sum of exponentials may give NaN there. Where something is updated in place
     and becomes infinite it may as well be NaN: `m + (g - m) * w` and `m * (1 - w) + g * w` differ.
+    A whole number that is rounded from NaN may be any.
+
+    Elsewhere elements that are more than their dtype holds are zero: what overflows excuses nobody
+    from what does not.
     """
-    (at, case), got = point, tuple(got)
-    if case.values not in INFINITE:
+    case, got = point[1], tuple(got)
+    if _is_plain(op, point):
         return got, wanted
+    where = _infinite(wanted, op, point) if case.values in INFINITE else _overflown(wanted)
+    if not where:
+        return got, wanted
+    truth, own = (_cleared(some, where) for some in (wanted.truth, wanted.own))
+    same = [g.shape for g in got] == [t.shape for t in truth]
+    cleared = _cleared(got, where) if same else got
+    return cleared, replace(wanted, truth=truth, own=own, unsaid=where)
+
+
+def _overflown(wanted: Answers) -> dict[int, torch.Tensor]:
+    """Where a finite truth is more than its dtype holds, by the number of the output."""
+    found = {
+        i: _beyond(truth, own.dtype)
+        for i, (truth, own) in enumerate(zip(wanted.truth, wanted.own, strict=True))
+        if own.is_floating_point() and not isfinite(peak(truth.to(own.dtype)))
+    }
+    return {i: mask for i, mask in found.items() if mask.any()}
+
+
+def _beyond(truth: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return truth.isfinite() & (truth.abs() > torch.finfo(dtype).max)
+
+
+def _infinite(wanted: Answers, op: OpSpec, point: Point) -> dict[int, torch.Tensor]:
+    """Where nothing is said of a case in which infinities go in."""
+    at, case = point
     floats = [t.is_floating_point() for t in wanted.truth]
     none = not any(f and t.isnan().any() for f, t in zip(floats, wanted.truth, strict=True))
     whole = none and case.values != "overflowed"
@@ -73,10 +108,7 @@ def said(
         for i, (f, t) in enumerate(zip(floats, wanted.truth, strict=True))
         if f and not (whole and i < returned)
     }
-    truth, own = (_cleared(some, where) for some in (wanted.truth, wanted.own))
-    same = [g.shape for g in got] == [t.shape for t in truth]
-    cleared = _cleared(got, where) if same else got
-    return cleared, replace(wanted, truth=truth, own=own, unsaid=where)
+    return where | {i: t.isnan() for i, t in wanted.unrounded.items()}
 
 
 def _unsaid(truth: torch.Tensor) -> torch.Tensor:
@@ -97,13 +129,15 @@ def _cleared(
 def meaningful(wanted: Answers, tolerance: Tolerance, infinite: bool = False) -> bool:
     """Whether the truth stays in the dtype's range, and torch's own answer would pass.
 
-    Where that would be rejected, as by cancellation, no other is held to it. With `infinite` (an
-    input holds infinities), infinite truths count, NaN does not.
+    Where that would be rejected, as by cancellation, no other is held to it. A truth that is
+    infinite itself is in range, as a masked score is; NaN is not. With `infinite` (an input holds
+    infinities), so is one that overflows.
     """
     for truth, own in zip(wanted.truth, wanted.own, strict=True):
         if own.is_floating_point():
             largest = peak(truth.to(own.dtype))
-            if isnan(largest) if infinite else not isfinite(largest):
+            over = isinf(largest) and not infinite and bool(_beyond(truth, own.dtype).any())
+            if isnan(largest) or over:
                 return False
     try:
         compare(wanted.own, wanted, tolerance)

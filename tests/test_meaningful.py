@@ -205,6 +205,50 @@ def test_where_infinities_go_in_a_row_of_nan_says_nothing_and_the_others_count()
     assert not is_right([[inf, 1.0]], [[nan, 2.0]], "overflowed")
 
 
+@pytest.mark.parametrize("values", ["recipe", "large"])
+def test_an_infinity_that_is_the_answer_excuses_nobody(values):
+    at = Workload({"M": 1, "N": 3}, {}, "check")
+    op = OpSpec("op", {"x": Tensor("M N")}, {"y": Tensor("M N")}, ())
+    truth = torch.tensor([[-torch.inf, 1.0, 2.0]], dtype=torch.float64)
+    point, wanted = (at, Case(0, "transposed", values)), Answers([truth], [truth.half()])
+    got, wanted = said([truth.half()], wanted, op, point)
+    assert holds(op, point, wanted) and is_passed_by(got, wanted)
+    for wrong in ([-torch.inf, 1.0, 3.0], [1.0, 1.0, 2.0]):
+        assert not is_passed_by(said([torch.tensor([wrong]).half()], wanted, op, point)[0], wanted)
+
+
+def test_what_overflows_a_dtype_excuses_that_element_alone():
+    at = Workload({"M": 1, "N": 3}, {}, "check")
+    op = OpSpec("op", {"x": Tensor("M N")}, {"y": Tensor("M N"), "z": Tensor("M N")}, ())
+    truth = [torch.tensor([[1e5, 1.0, 2.0]]).double(), torch.tensor([[3.0, 4.0, 5.0]]).double()]
+    wanted, point = Answers(truth, [t.half() for t in truth]), (at, Case(0, values="large"))
+
+    def is_right(*got):
+        ours = [torch.tensor([row]).half() for row in got]
+        some, others = said(ours, wanted, op, point)
+        assert holds(op, point, others)
+        return is_passed_by(some, others)
+
+    for beyond in (torch.inf, torch.nan, 65504.0):
+        assert is_right([beyond, 1.0, 2.0], [3.0, 4.0, 5.0])
+        assert not is_right([beyond, 1.0, 3.0], [3.0, 4.0, 5.0])
+        assert not is_right([beyond, 1.0, 2.0], [torch.inf, 4.0, 5.0])
+    public = replace(op, workloads=(at,))
+    plain = said([t.half() for t in truth], wanted, public, (at, Case(0)))[1]
+    assert plain is wanted
+
+
+def test_a_whole_number_that_is_rounded_from_nan_may_be_any():
+    at = Workload({"M": 1, "N": 2}, {}, "check")
+    op = OpSpec("op", {"x": Tensor("M N")}, {"q": Tensor("M N", "int8")}, ())
+    unrounded = torch.tensor([[torch.nan, 3.0]])
+    own = torch.tensor([[0, 3]], dtype=torch.int8)
+    wanted = Answers([own.double()], [own], unrounded={0: unrounded})
+    for got, is_right in (([[-127, 3]], True), ([[-127, 5]], False)):
+        ours = torch.tensor(got, dtype=torch.int8)
+        assert is_passed_by(*said([ours], wanted, op, (at, Case(0, values="infinite")))) is is_right
+
+
 def product(seed: int):
     """A float32 product whose first row all but cancels: 4096 terms of 1000, up and down."""
     random = torch.Generator().manual_seed(seed)
