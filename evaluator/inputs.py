@@ -27,7 +27,7 @@ LAYOUTS: tuple[Layout, ...] = get_args(Layout)[:-1]
 WIDE = 1 << 31
 #: Layouts of one input alone, and those that differ by the number that a case is `on`.
 ONE_ALONE = frozenset({"expanded", "still", "wide"})
-NUMBERED = ONE_ALONE | {"sliced", "unlike"}
+NUMBERED = ONE_ALONE | {"permuted", "sliced", "unlike"}
 #: What inputs of unlike layouts have by turns, so that no stride of one is another's.
 _UNLIKE: tuple[Layout, ...] = ("contiguous", "transposed", "padded", "step2")
 #: What some classes bend beside normal and uniform inputs.
@@ -84,9 +84,12 @@ def draw(op: OpSpec, at: Workload, case: Case, device: torch.device | str) -> In
 def places(op: OpSpec, at: Workload, case: Case) -> dict[str, tuple[Place, ...]]:
     """The memory layout of each input, without drawing it: what a recording needs to know."""
     names, first = op.names(at), case.on if case.layout in NUMBERED else 0
+    alone = case.layout in ONE_ALONE
+    if alone:
+        first //= max(1, len(spreadable(op, case.layout)))
     return {
         name: tuple(
-            place(shape, _layout(op, name, case, i), number + i)
+            place(shape, _layout(op, name, case, i), first if alone else number + i)
             for i, shape in enumerate(tensor.shapes(names))
         )
         for number, (name, tensor) in enumerate(op.inputs.items(), first)
@@ -97,7 +100,8 @@ def place(shape: Shape, layout: Layout, number: int = 0) -> Place:
     """The layout's strides for a shape; contiguous where the shape has no room for it.
 
     Padded rows of one input are longer than those of the one `number`ed before it; of sliced ones,
-    each has more along another axis between the first and the last.
+    each has more along another axis between the first and the last. By turns, permuted ones are
+    as images of which the channels lie last, and expanded ones as the gradient of a sum of rows is.
     """
     stride, size = _row_major(shape), prod(shape)
     if layout == "transposed" and len(shape) > 1:
@@ -105,8 +109,7 @@ def place(shape: Shape, layout: Layout, number: int = 0) -> Place:
         *_, a, b = _row_major((*outer, columns, rows))
         return Place(shape, (*stride[:-2], b, a), 0, size)
     if layout == "permuted" and len(shape) > 2:
-        turned = _row_major((*shape[-2::-1], shape[-1]))
-        return Place(shape, (*turned[-2::-1], 1), 0, size)
+        return _permuted(shape, channels_last=number % 2 == 1)
     if layout == "padded" and len(shape) > 1:
         # a multiple of 16 more, by which Triton compiles aligned rows and others apart
         longer = _row_major((*shape[:-1], shape[-1] + 16 * (number + 1)))
@@ -122,14 +125,32 @@ def place(shape: Shape, layout: Layout, number: int = 0) -> Place:
         return Place(shape, tuple(2 * s for s in stride), 0, 2 * size)
     if layout == "unaligned":
         return Place(shape, stride, 1, size + 1)
-    wide = next((i for i, n in enumerate(shape[:-1]) if n > 1), None)
-    if layout == "expanded" and wide is not None:
-        kept = tuple(1 if i == wide else n for i, n in enumerate(shape))
-        flat = tuple(0 if i == wide else s for i, s in enumerate(_row_major(kept)))
-        return Place(shape, flat, 0, prod(kept))
+    if layout == "expanded":
+        return _expanded(shape, along_rows=number % 2 == 1)
     if layout == "wide":
         return _wide(shape)
     return Place(shape, stride, 0, size)
+
+
+def _permuted(shape: Shape, channels_last: bool) -> Place:
+    """All axes but the last in reverse; or the second of four or more innermost."""
+    if channels_last and len(shape) > 3:
+        outer, *middle, inner = _row_major((shape[0], *shape[2:], shape[1]))
+        return Place(shape, (outer, inner, *middle), 0, prod(shape))
+    turned = _row_major((*shape[-2::-1], shape[-1]))
+    return Place(shape, (*turned[-2::-1], 1), 0, prod(shape))
+
+
+def _expanded(shape: Shape, along_rows: bool) -> Place:
+    """One value for all of the first axis that has several, or for all of each row."""
+    axis = next((i for i, n in enumerate(shape[:-1]) if n > 1), None)
+    if along_rows and len(shape) > 1 and shape[-1] > 1:
+        axis = len(shape) - 1
+    if axis is None:
+        return place(shape, "contiguous")
+    kept = tuple(1 if i == axis else n for i, n in enumerate(shape))
+    stride = tuple(0 if i == axis else s for i, s in enumerate(_row_major(kept)))
+    return Place(shape, stride, 0, prod(kept))
 
 
 def _wide(shape: Shape) -> Place:
@@ -150,9 +171,9 @@ def _wide(shape: Shape) -> Place:
 def bendable(op: OpSpec, at: Workload, values: Values = "recipe") -> list[str]:
     """The inputs that a value class can bend: floating, with a normal or uniform recipe.
 
-    Scales stay positive, but may be small; weights that sum to one may all be 0 but one; indices
-    may crowd. What is changed in place stays finite, for the order of an update decides what
-    becomes of an infinity.
+    Those with infinities bend masks of bools as well. Scales stay positive, but may be small;
+    weights that sum to one may all be 0 but one; indices may crowd. What is changed in place stays
+    finite, for the order of an update decides what becomes of an infinity.
     """
     if values == "crowded":
         drawn = {name: tensor.recipe for name, tensor in op.inputs.items()}
@@ -160,10 +181,11 @@ def bendable(op: OpSpec, at: Workload, values: Values = "recipe") -> list[str]:
             n for n, recipe in drawn.items() if isinstance(recipe, Index) and not recipe.distinct
         ]
     recipes = (Normal, Uniform, *_ALSO.get(values, ()))
+    masks = ("bool",) if values in INFINITE else ()
     return [
         name
         for name, tensor in op.inputs.items()
-        if op.dtype(tensor, at).startswith(("float", "bfloat"))
+        if op.dtype(tensor, at).startswith(("float", "bfloat", *masks))
         and isinstance(tensor.recipe, recipes)
         and not (name in op.mutates and values in INFINITE)
     ]

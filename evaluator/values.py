@@ -32,6 +32,8 @@ INFINITE: frozenset[Values] = frozenset({"infinite", "masked", "overflowed"})
 #: and shows what is left out of it only where little else is there.
 ALIKE: frozenset[Values] = frozenset({"tiny", "zeros", "onehot"})
 Names = Mapping[str, object]
+#: Of so many indices two are the first and the last that may be: where a table ends is masked.
+_BOTH_ENDS = 8
 
 #: Large values: square roots of them fit, and so do float16 norms; exp of them overflows.
 _LARGE = {torch.float8_e4m3fn: 100.0, torch.float16: 5e3, torch.float8_e5m2: 5e3}
@@ -92,22 +94,31 @@ def _infinite(values: torch.Tensor, dtype: torch.dtype, random: torch.Generator)
         rows = (*values.shape[:-1], 1)
         heads, tails = _some(_even(rows, random)), _some(_even(rows, random))
         masked |= torch.where(heads, head, tails & ~head)
-    lowest = -448.0 if dtype == torch.float8_e4m3fn else float("-inf")  # that dtype has no infinity
-    return values.masked_fill(masked, lowest)
+    return values.masked_fill(masked, _lowest(dtype))
 
 
 def _masked(values: torch.Tensor, dtype: torch.dtype, random: torch.Generator) -> torch.Tensor:
     """A row or more wholly at minus infinity, as the logits of a query that may see no key are."""
-    draw = _even((*values.shape[:-1], 1) if values.dim() > 1 else values.shape, random)
-    rows = _some(draw)
-    lowest = -448.0 if dtype == torch.float8_e4m3fn else float("-inf")
-    return values.masked_fill(rows, lowest)
+    return values.masked_fill(_rows(values, random), _lowest(dtype))
 
 
 def _overflowed(values: torch.Tensor, dtype: torch.dtype, random: torch.Generator) -> torch.Tensor:
-    """A few entries at plus infinity, as what no longer fitted a dtype is."""
+    """A few entries at plus infinity, as what no longer fitted a dtype is; a bool's rows true."""
+    if dtype == torch.bool:
+        return values | _rows(values, random)
     largest = 448.0 if dtype == torch.float8_e4m3fn else float("inf")
     return values.masked_fill(_even(values.shape, random) < 1 / 32, largest)
+
+
+def _lowest(dtype: torch.dtype) -> float:
+    """What stands for no weight at all: minus infinity, where a dtype has it."""
+    return {torch.bool: 0.0, torch.float8_e4m3fn: -448.0}.get(dtype, float("-inf"))
+
+
+def _rows(values: torch.Tensor, random: torch.Generator) -> torch.Tensor:
+    """Some rows, and always one."""
+    draw = _even((*values.shape[:-1], 1) if values.dim() > 1 else values.shape, random)
+    return _some(draw)
 
 
 def _some(draw: torch.Tensor) -> torch.Tensor:
@@ -185,6 +196,9 @@ def _index(recipe: Index, shape: Shape, names: Names, random: torch.Generator) -
         drawn = torch.randint(0, below, shape, generator=random, device=random.device)
     else:
         drawn = torch.empty(shape, dtype=torch.int64, device=random.device)
+    if not recipe.distinct and drawn.numel() >= _BOTH_ENDS:
+        at = int(_even((1,), random) * (drawn.numel() - 1))
+        drawn.view(-1)[at : at + 2] = drawn.new_tensor([0, below - 1])
     if recipe.ignored is not None:
         drawn[_even(shape, random) < recipe.share] = recipe.ignored
     return drawn
@@ -197,7 +211,7 @@ def _offsets(bounds: int, total: int, random: torch.Generator) -> torch.Tensor:
     if inner > 1:
         cuts[0] = cuts[1]
     ends = cuts.new_tensor([0, total])
-    return torch.cat([ends[:1], cuts.sort().values, ends[1:]])[-bounds:]
+    return torch.cat([ends[:1], cuts.sort().values, ends[1:]])[:bounds]
 
 
 def _fit(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

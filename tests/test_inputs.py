@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from evaluator import poison
-from evaluator.inputs import ALL, LAYOUTS, Case, bendable, draw, flat, places
+from evaluator.inputs import ALL, LAYOUTS, Case, bendable, draw, flat, place, places
 from evaluator.values import INFINITE, VALUES
 from kernel_library.recipe import (
     Index,
@@ -85,6 +85,10 @@ def test_offsets_rise_from_zero_to_the_total_with_an_empty_sequence():
         assert (lengths == 0).any()
 
 
+def test_one_bound_alone_is_where_the_first_sequence_begins():
+    assert one(Tensor("B", "int64", Offsets("7")), at=Workload({"B": 1}, {})).tolist() == [0]
+
+
 @pytest.mark.parametrize("sequences", [0, 1, 2])
 def test_few_sequences_still_have_bounds(sequences):
     at = Workload({"B": sequences, "N": 7}, {})
@@ -151,7 +155,31 @@ def test_a_mutated_input_is_never_expanded():
     for on in range(4):
         where = places(op(("a",), a=x, b=x, c=x), AT, Case(0, "expanded", on=on))
         assert where["a"][0].stride == (10, 1)
-        assert [where[n][0].stride[0] for n in "bc"].count(0) == 1
+        # down the columns first, then along the rows
+        assert [where[n][0].stride[on // 2] for n in "bc"].count(0) == 1
+
+
+def test_channels_lie_last_by_turns():
+    images = torch.empty(2, 3, 4, 5)
+    lain = [place(tuple(images.shape), "permuted", number) for number in range(2)]
+    last = images.to(memory_format=torch.channels_last)
+    assert [spot.stride == last.stride() for spot in lain] == [False, True]
+    assert all(spot.room == images.numel() for spot in lain)
+
+
+def test_masks_have_rows_of_one_value_where_a_class_masks():
+    mask = Tensor("M N", "bool", Uniform(0, 1))
+    assert bendable(op(x=mask), AT, "masked") == ["x"] and bendable(op(x=mask), AT, "large") == []
+    for seed in range(5):
+        none, every = (one(mask, Case(seed, values=v)) for v in ("masked", "overflowed"))
+        assert not none.any(-1).all() and none.any() and every.all(-1).any()
+        assert one(mask, Case(seed, values="infinite")).sum() < one(mask, Case(seed)).sum()
+
+
+def test_of_several_indices_one_is_the_first_and_one_the_last():
+    for seed in range(5):
+        x = one(Tensor("M N", "int64", Index("1000")), Case(seed))
+        assert (x.min(), x.max()) == (0, 999)
 
 
 def test_each_layout_has_the_strides_that_it_is_called_by():
