@@ -10,7 +10,7 @@ import ast
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, cycle
+from itertools import combinations, cycle, islice
 from random import Random
 
 from evaluator.inputs import size_of
@@ -23,8 +23,8 @@ class Budget:
     """How much a way of running can bear: elements of the largest tensor, the longest axis.
 
     `hidden` counts workloads for each dtype and option setting, `seeds` the plain cases of each
-    public workload; with `each_input`, every input is bent that can be, else the first and one by
-    turns. `bent` is what `elements` is for cases of other values and layouts, which are most.
+    public workload; with `each_input`, every input is bent that can be, else the first and any
+    one. `bent` is what `elements` is for cases of other values and layouts, which are most.
     """
 
     elements: int
@@ -107,7 +107,7 @@ def hidden(op: OpSpec, edges: Sequence[int], random: Random, budget: Budget) -> 
     """Workloads beside the public ones: each puts one axis at an edge, and the rest anywhere.
 
     Over the settings of the op, each free axis meets each kind of edge at least once. Ahead of
-    them comes one that is large.
+    them comes one that is large, and some with two axes alike.
     """
     # just a tile, whole ones, and several with a tail, or one more than two nested tiles hold:
     # loops over tiles go wrong at any
@@ -125,6 +125,7 @@ def hidden(op: OpSpec, edges: Sequence[int], random: Random, budget: Budget) -> 
     random.shuffle(targets)
     bases, seen = settings(op), {str(at) for at in op.workloads}
     yield from _large(op, random.choice(bases), edges, (random, budget))
+    yield from _square(op, random.choice(bases), edges, (random, budget))
     each = max(budget.hidden, -(-len(targets) // len(bases)))
     for turn, (axis, kind) in zip(range(each * len(bases)), cycle(targets), strict=False):
         base = bases[turn % len(bases)]
@@ -147,6 +148,22 @@ def _large(
     }
     made = [at for at in _legal(op, base, aim, edges, means) if at not in op.workloads]
     yield from sorted(made, key=lambda at: -size_of(op, at))[:1]
+
+
+def _square(
+    op: OpSpec, base: Workload, edges: Sequence[int], means: tuple[Random, Budget]
+) -> Iterator[Workload]:
+    """Pairs of axes as long as each other: a length does not tell then which of them it is."""
+    random, budget = means
+    able = [axis for axis in free_axes(op) if not isinstance(base.dims[axis], tuple)]
+    pairs = list(combinations(able, 2))
+    random.shuffle(pairs)
+    for pair in pairs[: budget.hidden // 2]:
+        sizes = [n for n in _PRIMES if 2 < n <= min(_longest(op, axis, budget) for axis in pair)]
+        random.shuffle(sizes)
+        alike = ({axis: [[n]] for axis in pair} for n in sizes[:4])
+        made = (at for aim in alike for at in islice(_legal(op, base, aim, edges, means), 1))
+        yield from islice((at for at in made if at not in op.workloads), 1)
 
 
 def empty(op: OpSpec, base: Workload) -> list[Workload]:
@@ -220,8 +237,10 @@ def _chosen(option: Option, now: Value, random: Random) -> Value:
         return now
     if now == 0:
         return random.choice((0.1, 1.0))
-    # an epsilon or a rate grows; what is nearly 1, as a decay is, goes as far again from there
-    return now * 64 if abs(now) < 0.1 else 2 * now - 1 if 0.75 < now < 1 else now / 2
+    if abs(now) < 0.1:  # an epsilon or a rate
+        return now * random.choice((64, 1 / 64))
+    # what is nearly 1, as a decay is, goes as far again from there
+    return 2 * now - 1 if 0.75 < now < 1 else now / 2
 
 
 def _kinds(axis: str, base: Workload, aim: Mapping[str, Kinds], edges: Sequence[int]) -> Kinds:

@@ -23,7 +23,7 @@ from evaluator.inputs import (
     size_of,
     spreadable,
 )
-from evaluator.values import ALIKE, VALUES
+from evaluator.values import ALIKE, VALUES, Values
 from kernel_library.spec import OpSpec, Workload
 from kernel_library.verdict import Checked
 
@@ -134,7 +134,7 @@ def _bent(
     order = sorted(able, key=lambda at: -size_of(op, at))
     largest = [at for at in order if is_public(op, at)][:1] if budget.each_input else []
     random.shuffle(order := order[: -(-len(order) // 2)])
-    turn = 0
+    turn = random.randrange(1 << 8)
     for layout in LAYOUTS[1:]:
         ways = [Case(_seed(random), layout, on=on) for on in _turns(_ways(op, layout), turn)]
         meant = [(_first(op, order[turn % len(order) :] + order, case), case) for case in ways]
@@ -144,19 +144,31 @@ def _bent(
             turn += 1
     for values in VALUES[1:]:
         many = len(bendable(op, order[0], values))
-        each = range(many) if budget.each_input else sorted({0, turn % max(1, many)})[:many]
+        some = sorted({0, random.randrange(max(1, many))})[:many]
+        each = range(many) if budget.each_input else some
         for on in [*each, *([ALL] if values in ALIKE and many > 1 else [])]:
             case = Case(_seed(random), values=values, poison=turn % 2, on=on)
-            yield from ((at, case) for at in [order[turn % len(order)], *largest])
+            yield from ((at, case) for at in _where(order, turn, values, largest))
             turn += 1
 
 
 def _ways(op: OpSpec, layout: Layout) -> int:
     """In how many ways a layout is tried, each by a number of its own."""
     if layout in ONE_ALONE:
-        return len(spreadable(op, layout))
+        return len(spreadable(op, layout)) * (2 if layout == "expanded" else 1)
     middle = max((len(tensor.axes.split()) - 2 for tensor in op.inputs.values()), default=0)
-    return {"unlike": 2, "sliced": 2 if middle > 1 else 1}.get(layout, 1)
+    return 2 if layout == "unlike" or (layout in ("permuted", "sliced") and middle > 1) else 1
+
+
+def _where(
+    order: Sequence[Workload], turn: int, values: Values, also: Sequence[Workload]
+) -> list[Workload]:
+    """The workloads for a class of values: the next in turn; of large ones, one of each dtype."""
+    found = [order[turn % len(order)], *also]
+    if values == "large":
+        rest = {str(at.dtypes): at for at in order}
+        found += [at for dtypes, at in rest.items() if dtypes not in {str(w.dtypes) for w in found}]
+    return found
 
 
 def _turns(count: int, turn: int) -> list[int]:

@@ -1,5 +1,6 @@
 """A candidate is judged at the public workloads and at hidden ones that a secret decides."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -105,7 +106,7 @@ def bent(points):
     return {(c.values, c.on) for _, c in points if c.values != "recipe"}
 
 
-def test_a_replay_bends_every_input_and_the_interpreter_the_first_and_one_by_turns():
+def test_a_replay_bends_every_input_and_the_interpreter_the_first_and_any_one():
     each = {(values, on) for values in FLOATS[1:] for on in (0, 1)}
     alike = {("zeros", ALL), ("tiny", ALL), ("onehot", ALL)}
     assert bent(matrix(GEMM, "", 1, REPLAYED)) == each | alike
@@ -123,6 +124,32 @@ def test_each_value_class_meets_the_largest_public_size():
     for secret in range(20):
         met = {c.values for at, c in matrix(ROWS, "", secret, REPLAYED) if at == largest}
         assert met == set(FLOATS)
+
+
+def test_large_values_are_met_in_each_dtype():
+    for secret, budget in itertools.product(range(10), (INTERPRETED, REPLAYED)):
+        points = matrix(ROWS, "", secret, budget)
+        assert {at.dtypes["T"] for at, c in points if c.values == "large"} == set(DTYPES)
+
+
+def test_each_pair_of_axes_is_as_long_as_each_other_once():
+    for secret in range(10):
+        hidden = [
+            at.dims for at, _ in matrix(GEMM, "", secret, REPLAYED) if not is_public(GEMM, at)
+        ]
+        assert any(d["M"] == d["N"] > 2 for d in hidden)
+        shown = [at.dims for at, _ in matrix(ROWS, "", secret, INTERPRETED)]
+        assert any(d["M"] == d["N"] > 2 for d in shown)
+
+
+def test_which_input_is_bent_follows_from_the_secret():
+    three = replace(GEMM, inputs={**GEMM.inputs, "bias": Tensor("N")})
+    masked = {c.on for n in range(20) for c in cases(three, n) if c.values == "masked"}
+    assert masked == {0, 1, 2}
+
+
+def cases(op, secret):
+    return [case for _, case in matrix(op, "", secret, INTERPRETED)]
 
 
 def test_each_free_axis_meets_one_and_the_edges_of_the_sources_tiles():
@@ -189,7 +216,7 @@ def test_a_float_without_choices_moves_and_is_told_as_another_option():
     )
     hidden = [at for at, _ in matrix(op, "", 3, REPLAYED) if not is_public(op, at)]
     values = [op.option_values(at) for at in hidden]
-    assert {v["eps"] for v in values} == {1e-6, 64e-6}
+    assert {v["eps"] for v in values} == {1e-6, 64e-6, 1e-6 / 64}
     assert {v["beta"] for v in values} == {0.9, 0.8}
     assert {v["k"] for v in values} == {3} and {v["smoothing"] for v in values} == {0.0, 0.1, 1.0}
     moved = next(at for at in hidden if op.option_values(at)["eps"] > 1e-6)
