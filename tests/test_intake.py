@@ -338,6 +338,36 @@ def get_init_inputs():
     assert op.matmul_flops == "0"
 
 
+def test_the_width_of_a_causal_window_is_a_number_where_its_neighbours_would_do():
+    op = problem("""
+def reference(x, w):
+    return nn.functional.conv1d(x, w, padding=3, groups=x.shape[1])[..., :x.shape[-1]]
+
+INPUTS = [torch.randn(8, 24, 96), torch.randn(24, 1, 4)]
+""")
+    assert (op.inputs["w"].axes, op.outputs["y"].axes) == ("S 1 4", "B S H")
+
+
+@pytest.mark.parametrize("ends", ["raises", "takes too long"])
+def test_what_ends_far_above_leaves_its_axis_free(ends):
+    def isolate(job: str, raw: bytes, seconds: float) -> Done | Died:
+        request = ask_json.validate_json(raw)
+        tensors = [t for call in request.calls for slot in call.args for t in slot.tensors]
+        far = any(size > 300 for t in tensors for size in t.shape)
+        slow = far and ends == "takes too long"
+        return Died("timeout", "") if slow else run_here(job, raw, seconds)
+
+    source = """
+TABLE = torch.arange(99.0)
+
+def reference(x):
+    return x * TABLE[:x.shape[1]]
+
+INPUTS = [torch.randn(96, 48)]
+"""
+    assert read("p.py", HEAD + source, isolate).op.inputs["x"].axes == "M N"
+
+
 @pytest.mark.parametrize(("picked", "loosen"), [("codes", 2.0), ("(x > 0).to(torch.int8)", 1.0)])
 def test_only_what_is_rounded_to_8_bits_may_be_a_step_off(picked, loosen):
     op = problem(f"""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from evaluator.errors import ProblemError
 from evaluator.intake.asking import call_at, exports, shapes
 from evaluator.intake.axes import Size, formulas
-from evaluator.intake.sizes import STEPS, Axis, probes, smaller
+from evaluator.intake.sizes import STEPS, Axis, beyond, probes, smaller
 from evaluator.intake.wire import Exported, Failure, Meta, Shown
 from evaluator.isolate import Isolate
 from kernel_library.spec import DType, OpSpec, Role, Workload
@@ -64,9 +65,23 @@ def free_axes(draft: Draft, base: Seen) -> tuple[dict[str, Axis], list[Seen]]:
         for (axis, step), sizes in tried.items():
             if axis not in steps and len(seen[axis, step]) == len(sizes):
                 steps[axis], found[axis] = step, [base, *seen[axis, step]]
-    fit = {axis: seen for axis, seen in found.items() if _follows(axis, seen)}
+    far = _far(draft, steps)
+    tall = {axis: [*seen, *far.get(axis, [])] for axis, seen in found.items()}
+    fit = {axis: seen for axis, seen in tall.items() if _follows(axis, seen)}
     free = {axis: Axis(steps[axis]) for axis in fit}
     return _from_the_least(draft, free, fit), [base, *(one for s in fit.values() for one in s[1:])]
+
+
+def _far(draft: Draft, steps: Mapping[str, int]) -> dict[str, list[Seen]]:
+    """What came out at sizes far above the author's; nothing where a loop takes too long there.
+
+    A window with its padding may be as good as its neighbours, and outgrow what it slides over.
+    """
+    tried = {(axis, step): beyond(draft.user[axis], step) for axis, step in steps.items()}
+    try:
+        return {axis: seen for (axis, _), seen in _seen(draft, tried).items()}
+    except ProblemError:
+        return {}
 
 
 def _keeps(size: Size, step: int) -> bool:

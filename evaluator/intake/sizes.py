@@ -14,6 +14,9 @@ from kernel_library.spec import OpSpec, Workload
 STEPS = (1, 2, 4, 8, 32, 128)
 #: The first multiples of a step that are tried, for the least; beyond, it doubles.
 _FIRST = 8
+#: How much longer than the author's an axis is tried: a window of the second is often too long for
+#: what it slides over, and one of the first seldom.
+_FAR = (32, 300)
 #: The largest tensor of a check is smaller than this, so that an interpreter can run it, and has no
 #: more rows along its last axis: an interpreter runs one program after another, and one for each
 #: row is common. An RMS norm checked at 7808 rows of nine took 149 s (two CPU cores).
@@ -62,6 +65,11 @@ def probes(size: Size, step: int, others: frozenset[int]) -> list[Size]:
     while tried in others:
         tried += step
     return list(dict.fromkeys([tried, size + step]))
+
+
+def beyond(size: Size, step: int) -> list[Size]:
+    """Sizes far above this one that keep the step; none for the items of a list."""
+    return [size + -(-by // step) * step for by in _FAR] if isinstance(size, int) else []
 
 
 def smaller(size: Size, step: int) -> list[int]:
