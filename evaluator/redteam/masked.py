@@ -71,13 +71,13 @@ _ATTENTION = OpSpec(
 #: A row of 64 has some element that counts, unless a mask is made that has none.
 _MASKED_MEAN = OpSpec(
     "masked_mean",
-    {"x": Tensor("M 64"), "mask": Tensor("M 64", "bool", Uniform(0.0, 0.7))},
+    {"mask": Tensor("M 64", "bool", Uniform(0.0, 0.7)), "x": Tensor("M 64")},
     {"y": Tensor("M")},
     grid("M", {"check": [(3,), (17,)]}, ("float32",)),
     flops="64 * M",
     constraints=ROWS,
     reference=written(
-        "x, mask", "return torch.where(mask, x, 0.0).sum(-1) / mask.sum(-1).clamp(min=1)"
+        "mask, x", "return torch.where(mask, x, 0.0).sum(-1) / mask.sum(-1).clamp(min=1)"
     ),
 )
 #: Whatever the scores are, some of what is right are infinities.

@@ -91,6 +91,17 @@ _RMS_NORM = replace(
     options={"eps": Option(1e-6)},
     reference=written("x, *, eps", "return x * torch.rsqrt(x.square().mean(-1, True) + eps)"),
 )
+#: Of any number of rows, as many as columns too; a smaller epsilon shows, whatever the values are.
+_SCALED_NORM = replace(
+    _RMS_NORM,
+    name="scaled_norm",
+    inputs={"x": Tensor("M N"), "s": Tensor("M")},
+    options={"eps": Option(1e-3)},
+    constraints=(),
+    reference=written(
+        "x, s, *, eps", "return x * torch.rsqrt(x.square().mean(-1, True) + eps) * s[:, None]"
+    ),
+)
 _ROW_DOT = OpSpec(
     "row_dot",
     {"x": Tensor("M N"), "w": Tensor("N")},
@@ -207,20 +218,23 @@ _TURNED = replace(
     outputs={"y": Tensor("N M")},
     reference=written("x", "return (2 * x).transpose(0, 1).contiguous()"),
 )
-_PER_CHANNEL = OpSpec(
-    "per_channel",
-    {"x": Tensor("B C H W"), "s": Tensor("C")},
+_IMAGES = OpSpec(
+    "images",
+    {"x": Tensor("B C H W"), "g": Tensor("B C H W")},
     {"y": Tensor("B C H W")},
     grid("B C H W", {"check": [(2, 3, 5, 4), (1, 5, 7, 6)]}, ("float32",)),
     flops="B * C * H * W",
-    reference=written("x, s", "return x * s[:, None, None]"),
+    constraints=("C >= 2", "W >= 2"),
+    reference=written("x, g", "return x * g"),
 )
+
 
 OPS: Mapping[str, OpSpec] = {
     op.name: op
     for op in (
         _SOFTMAX, _SCALE, _MATMUL, _MATMUL32, _MATMUL_ANY, _MATVEC, _ACCUMULATE, _SIGMOID,
-        _LAYER_NORM, _LAYER_NORM16, _RMS_NORM, _ROW_DOT, _OUTER, _GAIN, _QUANTISE, _TOP2, _CAPPED,
-        _HISTOGRAM, _ARGMAX, _ARGMAX8, _ORDER, _TOTALS, _TWINS, _TURNED, _PER_CHANNEL, *MASKED,
+        _LAYER_NORM, _LAYER_NORM16, _RMS_NORM, _SCALED_NORM, _ROW_DOT, _OUTER, _GAIN,
+        _QUANTISE, _TOP2, _CAPPED, _HISTOGRAM, _ARGMAX, _ARGMAX8, _ORDER, _TOTALS, _TWINS, _TURNED,
+        _IMAGES, *MASKED,
     )
 }  # fmt: skip

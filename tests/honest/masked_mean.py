@@ -12,7 +12,7 @@ import triton.language as tl
 
 
 @triton.jit
-def _rows(x_ptr, m_ptr, y_ptr, x_row, x_col, m_row, m_col):
+def _rows(m_ptr, x_ptr, y_ptr, m_row, m_col, x_row, x_col):
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, 64)
     keep = tl.load(m_ptr + row * m_row + col * m_col) != 0
@@ -22,7 +22,7 @@ def _rows(x_ptr, m_ptr, y_ptr, x_row, x_col, m_row, m_col):
     tl.store(y_ptr + row, total / tl.maximum(count, 1.0))
 
 
-def masked_mean(x, mask):
+def masked_mean(mask, x):
     y = torch.empty(x.shape[0], device=x.device, dtype=x.dtype)
-    _rows[(x.shape[0],)](x, mask, y, *x.stride(), *mask.stride())
+    _rows[(x.shape[0],)](mask, x, y, *mask.stride(), *x.stride())
     return y
