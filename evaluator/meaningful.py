@@ -8,7 +8,7 @@ from math import isfinite, isinf, isnan
 
 import torch
 
-from evaluator.compare import Mismatch, compare, peak
+from evaluator.compare import OFF, Mismatch, compare, peak
 from evaluator.inputs import bendable
 from evaluator.matrix import Point, is_public
 from evaluator.picked import Answers
@@ -146,6 +146,45 @@ def meaningful(wanted: Answers, tolerance: Tolerance, infinite: bool = False) ->
     return True
 
 
+def excused(
+    reason: str,
+    got: Sequence[torch.Tensor],
+    wanted: Answers,
+    op: OpSpec,
+    point: Point,
+    inputs: Sequence[torch.Tensor],
+) -> bool:
+    """Whether an answer is wrong for this reason only by rounding, as torch's own may be.
+
+    By how much it is off, as `noise` has it; and where infinities go in, which of them come out:
+    times minus infinity, a value next to the mean that is taken off it is either one, or NaN.
+    """
+    (at, case), tolerance = point, op.tolerance
+    graph = op.reference.graphs[str(at)]
+    if OFF in reason:
+        return noise(got, wanted, graph, inputs, tolerance)
+    if case.values not in INFINITE or not _is_small(got, wanted, inputs):
+        return False
+    where, rounding = dict(wanted.unsaid), Rounding(graph, inputs)
+    for _ in range(ENOUGH):
+        for i, (s, t) in enumerate(zip(rounding.run(), wanted.truth, strict=True)):
+            if t.is_floating_point():
+                other = ~((s == t) | (s.isfinite() & t.isfinite()))
+                where[i] = where[i] | other if i in where else other
+    truth, own, ours = (_cleared(some, where) for some in (wanted.truth, wanted.own, got))
+    try:
+        compare(ours, replace(wanted, truth=truth, own=own), tolerance)
+    except Mismatch:
+        return False
+    return True
+
+
+def _is_small(got: Sequence[torch.Tensor], wanted: Answers, inputs: Sequence[torch.Tensor]) -> bool:
+    """Whether an answer has the shapes that it must, of inputs that may be tried many times."""
+    few = all(tensor.numel() <= FEW for tensor in inputs)
+    return few and [g.shape for g in got] == [t.shape for t in wanted.truth]
+
+
 def noise(
     got: Sequence[torch.Tensor],
     wanted: Answers,
@@ -160,9 +199,7 @@ def noise(
     where a compiler fuses the two. There the float64 truth misses the dtype's bounds, too, once it
     is rounded on the way as `evaluator.rounding` says, and by as much in each row.
     """
-    if any(tensor.numel() > FEW for tensor in inputs):
-        return False
-    if [g.shape for g in got] != [t.shape for t in wanted.truth]:
+    if not _is_small(got, wanted, inputs):
         return False
     exact = tuple(t.to(o.dtype) for t, o in zip(wanted.truth, wanted.own, strict=True))
     strict, rounding = replace(wanted, own=exact), Rounding(graph, inputs)

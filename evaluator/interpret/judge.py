@@ -8,14 +8,14 @@ import torch
 from pydantic import ValidationError
 
 from evaluator import unsaid
-from evaluator.compare import OFF, Errors, Mismatch, compare
+from evaluator.compare import Errors, Mismatch, compare
 from evaluator.errors import CandidateError, LabError
 from evaluator.inputs import draw, flat
 from evaluator.interpret import wire
 from evaluator.interpret.wire import RULES
 from evaluator.isolate import BREAKS, CONTROL, Died, Isolate, works
 from evaluator.matrix import Point, describe, shown, tally
-from evaluator.meaningful import holds, noise, said
+from evaluator.meaningful import excused, holds, said
 from evaluator.picked import answers
 from kernel_library.candidate import Candidate
 from kernel_library.spec import OpSpec
@@ -171,7 +171,7 @@ def _compare(op: OpSpec, point: Point, got: Sequence[torch.Tensor], stage: Stage
     except Mismatch as wrong:
         if not holds(op, point, wanted):
             return None
-        if OFF in wrong.reason and noise(got, wanted, graph, args, op.tolerance):
+        if excused(wrong.reason, got, wanted, op, point, args):
             return None
         where = describe(op, at, case)
         reason = f"{wrong.reason} {where}".strip()

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import torch
 
-from evaluator.compare import OFF, Errors, Mismatch, compare
+from evaluator.compare import Errors, Mismatch, compare
 from evaluator.errors import CandidateError, ProblemError
 from evaluator.inputs import Case, draw, flat, size_of
 from evaluator.interpret.judge import labels
-from evaluator.meaningful import holds, noise, said
+from evaluator.meaningful import excused, holds, said
 from evaluator.picked import Answers, answers
 from evaluator.play.baselines import graph_at
 from evaluator.play.memory import is_full
@@ -100,7 +100,7 @@ def _check(take: Take, player: Player, where: torch.device, turn: Turn) -> Error
         if not holds(op, (at, case), wanted):
             return None
         inputs = flat(draw(op, at, case, where))
-        if OFF in wrong.reason and noise(got, wanted, graph_at(op, at), inputs, op.tolerance):
+        if excused(wrong.reason, got, wanted, op, (at, case), inputs):
             return None
         raise
 
