@@ -348,6 +348,18 @@ INPUTS = [torch.randn(8, 24, 96), torch.randn(24, 1, 4)]
     assert (op.inputs["w"].axes, op.outputs["y"].axes) == ("S 1 4", "B S H")
 
 
+def test_offsets_have_two_bounds_or_more():
+    op = problem("""
+def reference(x, offsets):
+    return torch.segment_reduce(x, "sum", offsets=offsets)
+
+INPUTS = [torch.randn(60, 8), torch.tensor([0, 10, 25, 40, 60])]
+""")
+    bounds = op.inputs["offsets"].axes
+    assert f"{bounds} >= 2" in op.constraints
+    assert min(at.dims[bounds] for at in op.workloads) >= 2
+
+
 @pytest.mark.parametrize("ends", ["raises", "takes too long"])
 def test_what_ends_far_above_leaves_its_axis_free(ends):
     def isolate(job: str, raw: bytes, seconds: float) -> Done | Died:

@@ -11,6 +11,7 @@ from evaluator.intake.axes import Size, formulas
 from evaluator.intake.sizes import STEPS, Axis, beyond, probes, smaller
 from evaluator.intake.wire import Exported, Failure, Meta, Shown
 from evaluator.isolate import Isolate
+from kernel_library.recipe import Offsets
 from kernel_library.spec import DType, OpSpec, Role, Workload
 
 Dims = Mapping[str, Size]
@@ -94,8 +95,10 @@ def _from_the_least(
     """The axes, each with the least size from which on all that are tried will do.
 
     One step and two are tried everywhere, more only where two are too few: the best two of one are
-    none, and a window of four may be written in the reference.
+    none, and a window of four may be written in the reference. Offsets have two bounds or more: one
+    alone bounds nothing.
     """
+    bounds = {t.axes for t in draft.op.inputs.values() if isinstance(t.recipe, Offsets)}
     below = {axis: smaller(draft.user[axis], each.step) for axis, each in free.items()}
     few = {axis: sizes[:2] for axis, sizes in below.items()}
     able = _able(draft, fit, few)
@@ -107,7 +110,7 @@ def _from_the_least(
         worst = max(tried - able[axis] - more_able.get(axis, set()), default=0)
         own = draft.user[axis]
         least = next((n for n in below[axis] if n > worst), own if isinstance(own, int) else 1)
-        found[axis] = replace(each, least=least)
+        found[axis] = replace(each, least=max(least, 2 * (axis in bounds)))
     return found
 
 
