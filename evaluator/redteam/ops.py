@@ -228,7 +228,6 @@ _IMAGES = OpSpec(
     reference=written("x, g", "return x * g"),
 )
 
-
 OPS: Mapping[str, OpSpec] = {
     op.name: op
     for op in (
