@@ -288,3 +288,12 @@ def test_a_turned_matrix_by_its_capital_letter_can_be_exported():
     graph = trace(lambda x: x.T @ x, [torch.ones(3, 2)], {})
     (out,) = run(graph, [torch.ones(3, 2)])
     assert torch.equal(out, torch.full((2, 2), 3.0))
+
+
+def test_a_product_takes_nothing_from_between_rows():
+    # where a processor has AMX, oneDNN did, until it was told to leave that
+    rows = torch.full((65, 256), torch.nan, dtype=torch.bfloat16)[:, :254]
+    rows.copy_(drawn(65, 254))
+    graph = trace(lambda x, y: x @ y, [rows, drawn(254, 13, dtype=torch.bfloat16)], {})
+    (out,) = run(graph, [rows, drawn(254, 13, dtype=torch.bfloat16)])
+    assert out.isfinite().all()
