@@ -107,7 +107,7 @@ def hidden(op: OpSpec, edges: Sequence[int], random: Random, budget: Budget) -> 
     """Workloads beside the public ones: each puts one axis at an edge, and the rest anywhere.
 
     Over the settings of the op, each free axis meets each kind of edge at least once. Ahead of
-    them comes one that is large, and some with two axes alike.
+    them come one that is large, some with two axes alike, and one for each way to move an option.
     """
     # just a tile, whole ones, and several with a tail, or one more than two nested tiles hold:
     # loops over tiles go wrong at any
@@ -126,6 +126,7 @@ def hidden(op: OpSpec, edges: Sequence[int], random: Random, budget: Budget) -> 
     bases, seen = settings(op), {str(at) for at in op.workloads}
     yield from _large(op, random.choice(bases), edges, (random, budget))
     yield from _square(op, random.choice(bases), edges, (random, budget))
+    yield from _moved(op, random.choice(bases), edges, (random, budget))
     each = max(budget.hidden, -(-len(targets) // len(bases)))
     for turn, (axis, kind) in zip(range(each * len(bases)), cycle(targets), strict=False):
         base = bases[turn % len(bases)]
@@ -161,9 +162,20 @@ def _square(
     for pair in pairs[: budget.hidden // 2]:
         sizes = [n for n in _PRIMES if 2 < n <= min(_longest(op, axis, budget) for axis in pair)]
         random.shuffle(sizes)
-        alike = ({axis: [[n]] for axis in pair} for n in sizes[:4])
+        alike = ({axis: [[n]] for axis in pair} for n in sizes)
         made = (at for aim in alike for at in islice(_legal(op, base, aim, edges, means), 1))
         yield from islice((at for at in made if at not in op.workloads), 1)
+
+
+def _moved(
+    op: OpSpec, base: Workload, edges: Sequence[int], means: tuple[Random, Budget]
+) -> Iterator[Workload]:
+    """For each float without choices, a workload for all that it is moved to."""
+    for name, option in op.options.items():
+        for value in () if option.choices else _others(op.option_values(base)[name]):
+            made = _legal(op, base, {}, edges, means)
+            other = (replace(at, options={**at.options, name: value}) for at in made)
+            yield from islice((at for at in other if op.is_legal(at)), 1)
 
 
 def empty(op: OpSpec, base: Workload) -> list[Workload]:
@@ -230,17 +242,23 @@ def _any_length(op: OpSpec) -> bool:
 
 
 def _chosen(option: Option, now: Value, random: Random) -> Value:
-    """One of the choices; without any, a float may be moved, far enough for 16 bits to show it."""
+    """One of the choices; without any, a float may be moved."""
     if option.choices:
         return random.choice(option.choices)
-    if not isinstance(now, float) or random.random() < 0.5:
-        return now
+    others = _others(now)
+    return random.choice(others) if others and random.random() < 0.5 else now
+
+
+def _others(now: Value) -> tuple[float, ...]:
+    """What a float is moved to, far enough for 16 bits to show it."""
+    if not isinstance(now, float):
+        return ()
     if now == 0:
-        return random.choice((0.1, 1.0))
+        return 0.1, 1.0
     if abs(now) < 0.1:  # an epsilon or a rate
-        return now * random.choice((64, 1 / 64))
+        return 64 * now, now / 64
     # what is nearly 1, as a decay is, goes as far again from there
-    return 2 * now - 1 if 0.75 < now < 1 else now / 2
+    return (2 * now - 1 if 0.75 < now < 1 else now / 2,)
 
 
 def _kinds(axis: str, base: Workload, aim: Mapping[str, Kinds], edges: Sequence[int]) -> Kinds:

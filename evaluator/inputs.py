@@ -28,6 +28,8 @@ WIDE = 1 << 31
 #: Layouts of one input alone, and those that differ by the number that a case is `on`.
 ONE_ALONE = frozenset({"expanded", "still", "wide"})
 NUMBERED = ONE_ALONE | {"permuted", "sliced", "unlike"}
+#: Layouts that `place` has in two ways, by turns.
+TWO_WAYS = frozenset({"expanded", "permuted"})
 #: What inputs of unlike layouts have by turns, so that no stride of one is another's.
 _UNLIKE: tuple[Layout, ...] = ("contiguous", "transposed", "padded", "step2")
 #: What some classes bend beside normal and uniform inputs.
@@ -142,11 +144,10 @@ def _permuted(shape: Shape, channels_last: bool) -> Place:
 
 
 def _expanded(shape: Shape, along_rows: bool) -> Place:
-    """One value for all of the first axis that has several, or for all of each row."""
-    axis = next((i for i, n in enumerate(shape[:-1]) if n > 1), None)
-    if along_rows and len(shape) > 1 and shape[-1] > 1:
-        axis = len(shape) - 1
-    if axis is None:
+    """One value for all of the first axis that has several, or for all of each of several rows."""
+    outer = [i for i, n in enumerate(shape[:-1]) if n > 1]
+    axis = len(shape) - 1 if along_rows else next(iter(outer), 0)
+    if not outer or shape[axis] < 2:
         return place(shape, "contiguous")
     kept = tuple(1 if i == axis else n for i, n in enumerate(shape))
     stride = tuple(0 if i == axis else s for i, s in enumerate(_row_major(kept)))

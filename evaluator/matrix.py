@@ -16,6 +16,7 @@ from evaluator.inputs import (
     ALL,
     LAYOUTS,
     ONE_ALONE,
+    TWO_WAYS,
     Case,
     Layout,
     bendable,
@@ -139,7 +140,7 @@ def _bent(
         ways = [Case(_seed(random), layout, on=on) for on in _turns(_ways(op, layout), turn)]
         meant = [(_first(op, order[turn % len(order) :] + order, case), case) for case in ways]
         felt = [(at, case) for at, case in meant if at]
-        for at, case in felt if budget.each_input else felt[:1]:
+        for at, case in felt if budget.each_input else felt[: 1 + (layout in TWO_WAYS)]:
             yield at, replace(case, poison=turn % 2)
             turn += 1
     for values in VALUES[1:]:
@@ -155,7 +156,7 @@ def _bent(
 def _ways(op: OpSpec, layout: Layout) -> int:
     """In how many ways a layout is tried, each by a number of its own."""
     if layout in ONE_ALONE:
-        return len(spreadable(op, layout)) * (2 if layout == "expanded" else 1)
+        return len(spreadable(op, layout)) * (1 + (layout in TWO_WAYS))
     middle = max((len(tensor.axes.split()) - 2 for tensor in op.inputs.values()), default=0)
     return 2 if layout == "unlike" or (layout in ("permuted", "sliced") and middle > 1) else 1
 
