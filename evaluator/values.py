@@ -151,8 +151,8 @@ def _ramp(values: torch.Tensor, dtype: torch.dtype, random: torch.Generator) -> 
 _BENDS: Mapping[Values, Bend] = {
     "offset": lambda v, t, _: v + _OFFSET.get(t, 100.0),
     "large": lambda v, t, _: v * _LARGE.get(t, 1e4),
-    # a maximum that starts at zero drowns a row that has nothing above it
-    "negative": lambda v, t, _: -v.abs() * _LARGE.get(t, 1e4),
+    # a maximum that starts at zero drowns a row that has nothing near it
+    "negative": lambda v, t, _: -(1 + v.abs()) * _LARGE.get(t, 1e4),
     "tiny": lambda v, t, _: v * _TINY.get(t, 1e-6),
     "mixed": _mixed,
     "zeros": lambda v, _, __: torch.zeros_like(v),
