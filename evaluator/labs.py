@@ -64,8 +64,9 @@ NOT_DEEP = (
     " repeats, bent values and layouts at real sizes, launches without an effect,"
     " offsets beyond 2^31 elements"
 )
-#: Points that one recorder compiles for. Of rms_norm, 40 with 33 kernels took 4.6 s of a core by
-#: twelves as they came, 4.3 alike ones together, 3.9 by twenties (two CPU cores, Triton 3.8.0).
+#: Points that one recorder compiles for, about: for a few more there is none of their own. Of
+#: rms_norm, 40 with 33 kernels took 4.6 s of a core by twelves as they came, 4.3 alike ones
+#: together, 3.9 by twenties (two CPU cores, Triton 3.8.0).
 TOGETHER = 20
 #: Candidates whose recordings are kept between their stages: as many as are judged at a time.
 REMEMBERED = 32
@@ -133,7 +134,8 @@ class Tapes:
             missing.values(),
             key=lambda p: (not matrix.is_public(op, p[0]), setting(p[0]), size_of(op, p[0])),
         )
-        parts = [first[i : i + TOGETHER] for i in range(0, len(first), TOGETHER)]
+        size = -(-len(first) // max(1, round(len(first) / TOGETHER))) or 1
+        parts = [first[i : i + size] for i in range(0, len(first), size)]
 
         def made(part: Sequence[Point]) -> Recordings:
             with self._desks:
