@@ -68,7 +68,7 @@ def test_a_right_kernel_passes(judge):
     [
         ("MASK_BUG", "smoke", "never written"),
         ("TUNED", "smoke", "(setting 2 of 2 of its own autotuner)"),
-        ("CACHED", "record", "does something else when it is called again"),
+        ("CACHED", "record", "memory of another call is used again"),
         ("PATCHES_EVENTS", "screen", "torch.cuda.Event belongs to a library"),
         ("READS_FRAMES", "screen", "sys cannot be imported"),
         ("LOOKS_FOR_ANSWERS", "smoke", "is off by"),
