@@ -46,9 +46,9 @@ class Case:
     """One way to call an op at a workload.
 
     `values` bends the input number `on` among those that can be bent, or `ALL`; `expanded`, `still`
-    and `wide` lay out one alone, `sliced` and `unlike` each in its own way, other layouts all
-    alike. `poison` picks what unwritten memory shows. A `repeat` runs twice and must give the same
-    bits.
+    and `wide` lay out one alone, `permuted`, `sliced` and `unlike` each in its own way, other
+    layouts all alike. `poison` picks what unwritten memory shows. A `repeat` runs twice and must
+    give the same bits.
     """
 
     seed: int
@@ -146,9 +146,9 @@ def _permuted(shape: Shape, channels_last: bool) -> Place:
 def _expanded(shape: Shape, along_rows: bool) -> Place:
     """One value for all of the first axis that has several, or for all of each of several rows."""
     outer = [i for i, n in enumerate(shape[:-1]) if n > 1]
-    axis = len(shape) - 1 if along_rows else next(iter(outer), 0)
-    if not outer or shape[axis] < 2:
+    if not outer or (along_rows and shape[-1] < 2):
         return place(shape, "contiguous")
+    axis = len(shape) - 1 if along_rows else outer[0]
     kept = tuple(1 if i == axis else n for i, n in enumerate(shape))
     stride = tuple(0 if i == axis else s for i, s in enumerate(_row_major(kept)))
     return Place(shape, stride, 0, prod(kept))
