@@ -75,10 +75,11 @@ def no_gradient_outgrows_its_bound(
 def _gradients(d_y, gate, up, TANH: tl.constexpr):
     d_y, gate, up = d_y.to(tl.float32), gate.to(tl.float32), up.to(tl.float32)
     if TANH:
-        # (1 + tanh(t)) / 2 = sigmoid(2 t) = 1 / (1 + 2^(-2 log2(e) t)); past |gate| = 10 its slope
-        # is nothing, while the square of a large gate would make infinity of it, and NaN of the
+        # (1 + tanh(t)) / 2 = sigmoid(2 t) = 1 / (1 + 2^(-2 log2(e) t)); at gate = -11 the power is
+        # infinite, s and its slope zero (at -10, s is 2^-126, which a large gate still multiplies),
+        # while the square of a large gate would make infinity of the slope, and NaN of the
         # product; exp2 lets what is below 2^-126 be zero, tl.sigmoid spends three instructions
-        near = tl.minimum(tl.maximum(gate, -10.0), 10.0)
+        near = tl.minimum(tl.maximum(gate, -11.0), 11.0)
         square = near * near
         s = 1.0 / (1.0 + tl.exp2(near * (-2.302208198144325 - 0.1029432395800235 * square)))
         slope = s * (1.0 - s) * (1.5957691216057308 + 0.2140644488 * square)

@@ -90,6 +90,26 @@ def test_a_position_outside_the_tables_gives_nan(interleaved: bool):
     assert json.loads(done.stdout) == [[0, 18, 18, 0], [0, 6, 6, 0]]
 
 
+FAR_BELOW = """
+import torch
+from seeds.geglu_backward import geglu_backward
+gate = torch.tensor([[-2e4, -11.0, -1.0, 2e4]])
+other = torch.full_like(gate, -2e4)
+setting = dict(BLOCK=4, STREAM=0, LOAD=0, num_warps=1)
+answers = geglu_backward(other, gate, other, approximate="tanh", **setting)
+print([x[0].eq(0).int().tolist() for x in answers])
+"""
+
+
+def test_gelu_of_a_gate_far_below_zero_has_no_gradient_at_all():
+    # 2^-126 for zero there became 2e-24 of inputs of 2e4
+    done = subprocess.run(
+        [sys.executable, "-c", FAR_BELOW], cwd=ROOT, capture_output=True, text=True,
+        env={**os.environ, "TRITON_INTERPRET": "1"}, check=True, timeout=100,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == [[1, 1, 0, 0], [1, 1, 0, 0]]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", UNITS)
 def test_kernel_matches_its_reference_and_laws_on_the_gpu(name: str):
