@@ -18,9 +18,10 @@ from evaluator.values import INFINITE
 from kernel_library.graph import Graph
 from kernel_library.spec import OpSpec, Tolerance
 
-#: Elements of each input up to which how far torch's own is off may be luck (few hidden sizes have
-#: more), how often to try it, and after how many tries without a miss to believe that it is none.
-FEW, TRIES, ENOUGH = 1 << 20, 32, 8
+#: Elements of each input up to which it is tried whether torch's own error is luck (on a GPU, for a
+#: core is not given more than 2^20), how often, and after how many tries without a miss to believe
+#: that it is none.
+FEW, TRIES, ENOUGH = 1 << 25, 32, 8
 
 
 def holds(op: OpSpec, point: Point, wanted: Answers) -> bool:
@@ -77,7 +78,8 @@ def said(
     if not where:
         return got, wanted
     truth, own = (_cleared(some, where) for some in (wanted.truth, wanted.own))
-    cleared = _cleared(got, where) if _is_alike(got, wanted) else got
+    same = [g.shape for g in got] == [t.shape for t in truth]
+    cleared = _cleared(got, where) if same else got
     return cleared, replace(wanted, truth=truth, own=own, unsaid=where)
 
 
@@ -162,7 +164,7 @@ def excused(
     graph = op.reference.graphs[str(at)]
     if OFF in reason:
         return noise(got, wanted, graph, inputs, tolerance)
-    if case.values not in INFINITE or not _is_alike(got, wanted):
+    if case.values not in INFINITE or not _is_small(got, wanted, inputs):
         return False
     where, rounding = dict(wanted.unsaid), Rounding(graph, inputs)
     for _ in range(ENOUGH):
@@ -178,9 +180,10 @@ def excused(
     return True
 
 
-def _is_alike(got: Sequence[torch.Tensor], wanted: Answers) -> bool:
-    """Whether an answer has the shapes that it must."""
-    return [g.shape for g in got] == [t.shape for t in wanted.truth]
+def _is_small(got: Sequence[torch.Tensor], wanted: Answers, inputs: Sequence[torch.Tensor]) -> bool:
+    """Whether an answer has the shapes that it must, of inputs that may be tried many times."""
+    few = all(tensor.numel() <= FEW for tensor in inputs)
+    return few and [g.shape for g in got] == [t.shape for t in wanted.truth]
 
 
 def noise(
@@ -197,7 +200,7 @@ def noise(
     where a compiler fuses the two. There the float64 truth misses the dtype's bounds, too, once it
     is rounded on the way as `evaluator.rounding` says, and by as much in each row.
     """
-    if any(tensor.numel() > FEW for tensor in inputs) or not _is_alike(got, wanted):
+    if not _is_small(got, wanted, inputs):
         return False
     exact = tuple(t.to(o.dtype) for t, o in zip(wanted.truth, wanted.own, strict=True))
     strict, rounding = replace(wanted, own=exact), Rounding(graph, inputs)

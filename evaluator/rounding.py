@@ -6,7 +6,9 @@ no kernel may take an equal for a lesser one. Within an op that sums, in float32
 off by up to half a step of that; in a product of K terms, which kernels sum in a row, by sqrt(K)
 times as much (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 4.2), the
 terms of a run all the same way: what a sum in a row loses grows with how far it goes before it
-comes back, where terms of either sign mix as where a run of them adds up. An op that subtracts the
+comes back, where terms of either sign mix as where a run of them adds up. So are K terms of a row
+that are all the same: they are rounded the same way again and again, and the mean of 1845 such in
+float32, taken by 64 lanes, is up to 9 half steps off (of 1000 rows). An op that subtracts the
 logarithm of a sum is off by up to half a float32 step of that, as it is where the two are written
 out: torch takes differences first, and is right to 1e-7 where a loss is nearly 0.
 """
@@ -84,11 +86,29 @@ class Rounding:
             self._levels[node.name] = (off, off.mean(), off.sum())[reduction]
         if name not in _PRODUCTS:
             summed = _sums(node) and not is_exact(node, self._nodes)
-            return [self._moved(args[0], self._within), *args[1:]] if args and summed else args
+            return [self._summed(args[0]), *args[1:]] if args and summed else args
         at = _PRODUCTS[name]
-        terms = args[at].shape[-1]
-        moved = self._moved(args[at], self._within * terms**0.5, -(-terms // _RUNS))
-        return [*args[:at], moved, *args[at + 1 :]]
+        return [*args[:at], self._in_a_row(args[at]), *args[at + 1 :]]
+
+    def _summed(self, value: Any) -> Any:  # noqa: ANN401
+        """Each term off by itself; those of a row in which all are the same, as in a product."""
+        moved = self._moved(value, self._within)
+        if moved is value:
+            return value
+        for axis, n in enumerate(value.shape):
+            if n < 2:
+                continue
+            alike = value.amax(axis, keepdim=True) == value.amin(axis, keepdim=True)
+            if alike.any():
+                row = self._in_a_row(value.movedim(axis, -1)).movedim(-1, axis)
+                moved = torch.where(alike, row, moved)
+        return moved
+
+    def _in_a_row(self, terms: torch.Tensor) -> torch.Tensor:
+        """Terms off by what is lost where they are summed one after another."""
+        n = terms.shape[-1]
+        moved: torch.Tensor = self._moved(terms, self._within * n**0.5, -(-n // _RUNS))
+        return moved
 
     def _level(self, logits: torch.Tensor, axis: int, *, keepdim: bool) -> torch.Tensor:
         """By how much the logarithm of each row's sum of exponentials may be off."""
