@@ -8,6 +8,7 @@ inputs, comparisons of the last row alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 
 import torch
 
@@ -16,6 +17,7 @@ from evaluator.errors import LabError, ProblemError
 from evaluator.graphs import run
 from evaluator.inputs import Case, draw, flat, size_of
 from evaluator.picked import Answers, answers
+from kernel_library.recipe import Recipe
 from kernel_library.spec import OpSpec, Workload
 
 Tensors = tuple[torch.Tensor, ...]
@@ -38,7 +40,7 @@ def admit(op: OpSpec) -> tuple[str, ...]:
     """What fails on the problem, as it must, at each dtype setting that it is checked at.
 
     `op` has graphs at its check workloads. Raises `ProblemError` naming the null answer that
-    passes, or that torch's own answer does not.
+    passes, or that torch's own answer does not, or what was drawn where the reference raises.
     """
     failed: dict[str, None] = {}
     for at in _telling(op):
@@ -79,7 +81,10 @@ def _tried(op: OpSpec, at: Workload, seed: int) -> Iterator[tuple[str, str]]:
     """Null answers and outputs of one draw by name, and why what passes may not; else nothing."""
     graph = op.reference.graphs[str(at)]
     mine, other = (flat(draw(op, at, Case(s), "cpu")) for s in (seed, seed + len(DRAWS)))
-    wanted, stale = answers(graph, mine), run(graph, other)
+    try:
+        wanted, stale = answers(graph, mine), run(graph, other)
+    except ProblemError as error:
+        raise ProblemError(f"{error.message} ({_drawn(op, at)})", error.where) from error
     own = tuple(wanted.own)
     if (why := _refused(op, own, wanted)) is not None:
         raise ProblemError(f"torch's own answer fails at {at}: {why}", "reference")
@@ -93,6 +98,22 @@ def _tried(op: OpSpec, at: Workload, seed: int) -> Iterator[tuple[str, str]]:
     for i in _unheld(op, own, wanted):
         told = f"output {i} may hold anything at {at}: zeros and ones would pass for it"
         yield f"output {i}", f"{told}, so tighten its tolerance or leave it out"
+
+
+def _drawn(op: OpSpec, at: Workload) -> str:
+    """That inputs are ours, not the example's; how each was drawn, and what its author can do."""
+    inputs = ", ".join(f"{name} as {_written(t.recipe)}" for name, t in op.inputs.items())
+    return (
+        f"this is of inputs drawn at {at}: {inputs}; if the reference is not meant for such, let it"
+        " make of them what it needs, or write a unit, which says how each input is drawn"
+    )
+
+
+def _written(recipe: Recipe) -> str:
+    """A recipe as a unit has it."""
+    given = [f for f in fields(recipe) if getattr(recipe, f.name) != f.default]
+    said = (f"{f.name}={getattr(recipe, f.name)!r}" for f in given)
+    return f"{type(recipe).__name__}({', '.join(said)})"
 
 
 def _unheld(op: OpSpec, own: Tensors, wanted: Answers) -> Iterator[int]:

@@ -32,6 +32,24 @@ def test_an_ordinary_problem_is_admitted_and_every_null_answer_was_tried():
     assert set(admit(problem("torch.softmax(x, -1)"))) == set(NULLS)
 
 
+def test_where_the_reference_raises_it_is_told_what_was_drawn():
+    def picking(below: str) -> OpSpec:
+        op = OpSpec(
+            "problem",
+            {"x": Tensor("M N"), "at": Tensor("M 1", "int64", Index(below))},
+            {"y": Tensor("M 1")},
+            grid("M N", SIZES, ("float32",)),
+            reference=Reference("def reference(x, at):\n    return x.gather(1, at)\n"),
+        )
+        return export(op, op.workloads, run_here)
+
+    assert admit(picking("N"))
+    with pytest.raises(ProblemError) as raised:
+        admit(picking("N + 99"))
+    drawn = "drawn at M4-N40-float32: x as Normal(), at as Index(below='N + 99');"
+    assert drawn in str(raised.value)
+
+
 def test_outputs_far_below_one_do_not_let_zeros_pass():
     assert "zeros" in admit(problem("torch.softmax(x, -1) * 1e-6"))
 
