@@ -92,6 +92,16 @@ def test_a_scaled_product_has_a_float64_form(scales):
     torch.testing.assert_close(y, truth, rtol=1e-13, atol=1e-13)
 
 
+def test_a_view_of_an_input_needs_no_layout_of_it():
+    x = torch.randn(3, 5, 7)
+    graph = trace(lambda x: x.view(3, 35).sum(1), [x], {})
+    turned = x.transpose(1, 2).contiguous().transpose(1, 2)
+    with pytest.raises(RuntimeError, match="view size"):
+        turned.view(3, 35)
+    for given in (turned, x[..., ::2].repeat_interleave(2, -1)[..., :7]):
+        assert torch.equal(run(graph, [given])[0], given.reshape(3, 35).sum(1))
+
+
 def test_an_in_place_write_becomes_an_output_and_the_input_stays():
     def reference(p, g, steps):
         for step in steps:
