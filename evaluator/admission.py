@@ -8,7 +8,6 @@ inputs, comparisons of the last row alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
 
 import torch
 
@@ -17,7 +16,7 @@ from evaluator.errors import LabError, ProblemError
 from evaluator.graphs import run
 from evaluator.inputs import Case, draw, flat, size_of
 from evaluator.picked import Answers, answers
-from kernel_library.recipe import Recipe
+from kernel_library.recipe import written
 from kernel_library.spec import OpSpec, Workload
 
 Tensors = tuple[torch.Tensor, ...]
@@ -102,18 +101,11 @@ def _tried(op: OpSpec, at: Workload, seed: int) -> Iterator[tuple[str, str]]:
 
 def _drawn(op: OpSpec, at: Workload) -> str:
     """That inputs are ours, not the example's; how each was drawn, and what its author can do."""
-    inputs = ", ".join(f"{name} as {_written(t.recipe)}" for name, t in op.inputs.items())
+    inputs = ", ".join(f"{name} as {written(t.recipe)}" for name, t in op.inputs.items())
     return (
         f"this is of inputs drawn at {at}: {inputs}; if the reference is not meant for such, let it"
         " make of them what it needs, or write a unit, which says how each input is drawn"
     )
-
-
-def _written(recipe: Recipe) -> str:
-    """A recipe as a unit has it."""
-    given = [f for f in fields(recipe) if getattr(recipe, f.name) != f.default]
-    said = (f"{f.name}={getattr(recipe, f.name)!r}" for f in given)
-    return f"{type(recipe).__name__}({', '.join(said)})"
 
 
 def _unheld(op: OpSpec, own: Tensors, wanted: Answers) -> Iterator[int]:

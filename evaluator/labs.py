@@ -37,10 +37,11 @@ from evaluator.evaluate import (
     one_by_one,
 )
 from evaluator.hidden import INTERPRETED, REPLAYED, Budget, setting
-from evaluator.inputs import LAYOUTS, NUMBERED, Case, size_of
+from evaluator.inputs import Case, size_of
 from evaluator.intake import Graphs
 from evaluator.interpret.judge import check_interpreted
 from evaluator.isolate import Isolate
+from evaluator.layouts import LAYOUTS, NUMBERED
 from evaluator.matrix import Point
 from evaluator.play.judge import replay
 from evaluator.play.wire import Pace, Race, Reply, Take

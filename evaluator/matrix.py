@@ -12,18 +12,8 @@ from random import Random
 
 from evaluator.compare import Errors
 from evaluator.hidden import Budget, constants, distinct, empty, hidden, setting
-from evaluator.inputs import (
-    ALL,
-    LAYOUTS,
-    ONE_ALONE,
-    TWO_WAYS,
-    Case,
-    Layout,
-    bendable,
-    places,
-    size_of,
-    spreadable,
-)
+from evaluator.inputs import ALL, Case, bendable, places, size_of, spreadable
+from evaluator.layouts import LAYOUTS, ONE_ALONE, TWO_WAYS, Layout
 from evaluator.values import ALIKE, VALUES, Values
 from kernel_library.spec import OpSpec, Workload
 from kernel_library.verdict import Checked

@@ -17,6 +17,7 @@ from kernel_library.recipe import (
     Recipe,
     Scales,
     Simplex,
+    Sorted,
     Uniform,
 )
 from kernel_library.spec import Shape
@@ -56,17 +57,18 @@ def draw_values(
             return _uniform(shape, low, high, dtype, random)
         case Index():
             return _index(recipe, shape, names, random)
-        case Offsets(total=total):
-            return _offsets(shape[0], int(evaluate(total, names)), random)
+        case Offsets():
+            return _offsets(recipe, shape[0], int(evaluate(recipe.total, names)), random)
         case Scales(low=low, high=high):
             span = log(high) - log(low)
             return _fit(low * torch.exp(_even(shape, random) * span), dtype)
         case Simplex():
             # gamma(1) draws over their sum are even on the simplex
-            parts = -torch.log1p(-_even(shape, random)) + 1e-3
-            return parts / parts.sum(-1, keepdim=True)
+            return tied(recipe, -torch.log1p(-_even(shape, random)) + 1e-3)
         case Permutation():
             return torch.argsort(_even(shape, random), -1)
+        case Sorted(of=of):
+            return tied(recipe, draw_values(of, shape, names, dtype, random))
 
 
 def bend(
@@ -74,6 +76,17 @@ def bend(
 ) -> torch.Tensor:
     """The values made into a class that shows a kind of bug, still within the dtype's range."""
     return values if how == "recipe" else _fit(_BENDS[how](values, dtype, random), dtype)
+
+
+def tied(recipe: Recipe, values: torch.Tensor) -> torch.Tensor:
+    """The values with what their recipe ties together along the last axis tied again."""
+    match recipe:
+        case Simplex():
+            return values / values.sum(-1, keepdim=True)
+        case Sorted():
+            return values.sort(-1).values
+        case _:
+            return values
 
 
 Bend = Callable[[torch.Tensor, torch.dtype, torch.Generator], torch.Tensor]
@@ -190,28 +203,29 @@ def _uniform(
 def _index(recipe: Index, shape: Shape, names: Names, random: torch.Generator) -> torch.Tensor:
     below = int(evaluate(recipe.below, names))
     if recipe.distinct and shape:
-        every = torch.argsort(_even((*shape[:-1], below), random), -1)
-        drawn = every[..., : shape[-1]].clone()
+        every = torch.argsort(_even((*shape[:-1], below - recipe.low), random), -1)
+        drawn = every[..., : shape[-1]] + recipe.low
     elif prod(shape):
-        drawn = torch.randint(0, below, shape, generator=random, device=random.device)
+        drawn = torch.randint(recipe.low, below, shape, generator=random, device=random.device)
     else:
         drawn = torch.empty(shape, dtype=torch.int64, device=random.device)
     if not recipe.distinct and drawn.numel() >= _BOTH_ENDS:
         at = int(_even((1,), random) * (drawn.numel() - 1))
-        drawn.view(-1)[at : at + 2] = drawn.new_tensor([0, below - 1])
+        drawn.view(-1)[at : at + 2] = drawn.new_tensor([recipe.low, below - 1])
     if recipe.ignored is not None:
         drawn[_even(shape, random) < recipe.share] = recipe.ignored
     return drawn
 
 
-def _offsets(bounds: int, total: int, random: torch.Generator) -> torch.Tensor:
+def _offsets(recipe: Offsets, bounds: int, total: int, random: torch.Generator) -> torch.Tensor:
     """Rising bounds from 0 to total; of three sequences or more, at least one is empty."""
-    inner = max(0, bounds - 2)
+    inner = max(0, bounds - recipe.first - recipe.last)
     cuts = torch.randint(0, total + 1, (inner,), generator=random, device=random.device)
     if inner > 1:
         cuts[0] = cuts[1]
     ends = cuts.new_tensor([0, total])
-    return torch.cat([ends[:1], cuts.sort().values, ends[1:]])[:bounds]
+    first, last = ends[: recipe.first], ends[1 : 1 + recipe.last]
+    return torch.cat([first, cuts.sort().values, last])[:bounds]
 
 
 def _fit(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

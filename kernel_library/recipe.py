@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Literal
 
 
@@ -26,7 +26,7 @@ class Uniform:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Integers in [0, below), a share of them replaced by `ignored` (a label that counts for none).
+    """Integers in [low, below), a share of them `ignored`: a label that counts for none.
 
     `distinct` makes the entries along the last axis differ from each other, as top-k ids do.
     """
@@ -35,14 +35,21 @@ class Index:
     ignored: int | None = None
     share: float = 0.0
     distinct: bool = False
+    low: int = 0
     kind: Literal["index"] = "index"
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Rising offsets from 0 to `total`, as `cu_seqlens` are: n + 1 of them bound n sequences."""
+    """Rising offsets from 0 to `total`, as `cu_seqlens` are: n + 1 of them bound n sequences.
+
+    Without the `first` of these they say where each sequence ends, without the `last` where each
+    one starts.
+    """
 
     total: str
+    first: bool = True
+    last: bool = True
     kind: Literal["offsets"] = "offsets"
 
 
@@ -69,4 +76,26 @@ class Permutation:
     kind: Literal["permutation"] = "permutation"
 
 
-Recipe = Normal | Uniform | Index | Offsets | Scales | Simplex | Permutation
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """Values of another recipe that rise along the last axis, as boundaries and segment ids do."""
+
+    of: Normal | Uniform | Index
+    kind: Literal["sorted"] = "sorted"
+
+
+Recipe = Normal | Uniform | Index | Offsets | Scales | Simplex | Permutation | Sorted
+
+
+def unsorted(recipe: Recipe) -> Recipe:
+    """The recipe that the values are of, in whatever order."""
+    return recipe.of if isinstance(recipe, Sorted) else recipe
+
+
+def written(recipe: object) -> str:
+    """A recipe as a unit has it, `Index(below='S+1', low=1)` say."""
+    if not is_dataclass(recipe):
+        return repr(recipe)
+    given = [f.name for f in fields(recipe) if getattr(recipe, f.name) != f.default]
+    said = ", ".join(f"{name}={written(getattr(recipe, name))}" for name in given)
+    return f"{type(recipe).__name__}({said})"

@@ -20,9 +20,10 @@ import torch
 from triton.runtime import interpreter
 
 from evaluator.deep.points import beyond
-from evaluator.inputs import WIDE, Place, draw, places
+from evaluator.inputs import draw, places
 from evaluator.interpret.float8 import correct_float8
 from evaluator.interpret.whole import count
+from evaluator.layouts import WIDE, Place
 from evaluator.matrix import Point
 from evaluator.record.job import load
 from evaluator.redteam.ops import OPS

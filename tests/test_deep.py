@@ -33,9 +33,10 @@ from evaluator.deep.sanitizer import TOOLS
 from evaluator.deep.stage import DOUBTFUL, Bench, look
 from evaluator.errors import CandidateError, LabError, ProblemError
 from evaluator.hidden import INTERPRETED
-from evaluator.inputs import ALL, LAYOUTS, WIDE, Case, place, places, size_of
+from evaluator.inputs import ALL, Case, places, size_of
 from evaluator.isolate import Died, Done
 from evaluator.labs import DEFAULT_ARCH, NOT_DEEP
+from evaluator.layouts import LAYOUTS, WIDE, place
 from evaluator.matrix import describe, matrix, smoke
 from evaluator.play import check, wire
 from evaluator.play.check import Players, wanted_at

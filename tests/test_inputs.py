@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from evaluator import poison
-from evaluator.inputs import ALL, LAYOUTS, Case, bendable, draw, flat, place, places
+from evaluator.inputs import ALL, Case, bendable, draw, flat, places
+from evaluator.layouts import LAYOUTS, place
 from evaluator.values import INFINITE, VALUES
 from kernel_library.recipe import (
     Index,
@@ -13,6 +14,7 @@ from kernel_library.recipe import (
     Permutation,
     Scales,
     Simplex,
+    Sorted,
     Uniform,
 )
 from kernel_library.spec import DTYPES, OpSpec, Tensor, Workload
@@ -95,6 +97,35 @@ def test_few_sequences_still_have_bounds(sequences):
     x = one(Tensor("B+1", "int64", Offsets("N" if sequences else "0")), at=at)
     assert x.tolist()[-1] == (7 if sequences else 0)
     assert x.tolist()[0] == 0
+
+
+def test_bounds_without_the_first_are_ends_and_without_the_last_starts():
+    for seed in range(10):
+        ends = one(Tensor("B", "int32", Offsets("N", first=False)), Case(seed))
+        starts = one(Tensor("B", "int32", Offsets("N", last=False)), Case(seed))
+        assert len(ends) == len(starts) == 4
+        assert (ends[-1], starts[0]) == (10, 0)
+        assert (ends.diff() >= 0).all() and (starts.diff() >= 0).all()
+    at = Workload({"B": 1, "N": 7}, {})
+    assert one(Tensor("B", "int64", Offsets("N", first=False)), at=at).tolist() == [7]
+
+
+@pytest.mark.parametrize("distinct", [False, True])
+def test_an_index_may_start_above_zero(distinct):
+    at = Workload({"M": 200, "N": 4, "E": 9}, {})
+    x = one(Tensor("M N", "int64", Index("E", low=3, distinct=distinct)), at=at)
+    assert sorted(x.unique().tolist()) == [3, 4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("values", VALUES)
+@pytest.mark.parametrize("of", [Normal(), Uniform(-1, 2), Index("E")])
+def test_what_is_sorted_stays_so_however_it_is_bent(of, values):
+    dtype = "int64" if isinstance(of, Index) else "float32"
+    x = one(Tensor("M N", dtype, Sorted(of)), Case(0, values=values))
+    assert (x[:, 1:] >= x[:, :-1]).all()
+    plain = one(Tensor("M N", dtype, of), Case(0, values=values))
+    if values in ("recipe", "offset", "large", "negative", "tiny", "zeros", "ties"):
+        assert torch.equal(x, plain.sort(-1).values)
 
 
 def test_a_simplex_sums_to_one_and_a_permutation_permutes():
@@ -207,6 +238,10 @@ def test_each_layout_has_the_strides_that_it_is_called_by():
 def test_what_a_recipe_ties_together_is_never_one_value():
     spec = op(x=Tensor("M N", "int64", Permutation()), y=Tensor("M N"))
     assert [places(spec, AT, Case(0, "still"))[n][0].stride for n in "xy"] == [(10, 1), (0, 0)]
+    # laid out alone, each by turns has one value for all rows and one for each row
+    for name, strides in (("x", {(10, 1), (0, 1)}), ("y", {(10, 1), (0, 1), (1, 0)})):
+        cases = [Case(0, "expanded", on=on) for on in range(4)]
+        assert {places(spec, AT, case)[name][0].stride for case in cases} == strides
 
 
 def test_offsets_keep_their_layout():

@@ -13,13 +13,13 @@ from evaluator.graphs import run
 from evaluator.inputs import Case, draw, flat
 from evaluator.intake import export, read
 from evaluator.intake.asking import JOB, TOGETHER, ask, exports
-from evaluator.intake.axes import formulas
-from evaluator.intake.recipes import recipe_of
+from evaluator.intake.axes import bound, formulas
+from evaluator.intake.recipes import Hints, recipe_of
 from evaluator.intake.sizes import MOST_ROWS, Axis, _shrunk
 from evaluator.intake.wire import Ask, Call, Exports, Failure, ask_json, reply_json
 from evaluator.isolate import Died, Done, run_here
 from kernel_library.codec import op_json
-from kernel_library.recipe import Index, Normal, Offsets, Permutation, Simplex, Uniform
+from kernel_library.recipe import Index, Normal, Offsets, Permutation, Simplex, Sorted, Uniform
 from kernel_library.spec import OpSpec, Option, Reference, Tensor, Workload
 
 ROOT = Path(__file__).parent.parent
@@ -552,7 +552,9 @@ def test_a_reference_that_breaks_its_contract_is_refused():
 @pytest.mark.parametrize(
     ("example", "recipe"),
     [
-        (torch.linspace(-1, 3, 1000), Uniform(-1.0, 3.0)),
+        (torch.linspace(3, -1, 1000), Uniform(-1.0, 3.0)),
+        (torch.linspace(-1, 3, 1000), Sorted(Uniform(-1.0, 3.0))),
+        (torch.tensor([-1.0, 0.5, 0.75]), Normal()),
         (torch.tensor([[0.25, 0.75], [0.5, 0.5]]), Simplex()),
         (torch.zeros(9), Normal()),
         (torch.tensor([0.0, 1.0, 1.0]), Index("2")),
@@ -568,19 +570,115 @@ def test_recipes_are_read_off_examples(example, recipe):
     assert recipe_of("x", example) == recipe
 
 
-def test_the_bound_of_randint_is_the_bound():
-    assert recipe_of("x", torch.tensor([3, 1, 4]), {1000, 4, 7}) == Index("7")
+def within(*bounds, shuffled=(), sizes=()):
+    return Hints(frozenset(bounds), frozenset(shuffled), frozenset(sizes))
+
+
+def test_the_bounds_of_randint_are_the_bounds():
+    below = within((0, 1000), (0, 4), (0, 7))
+    assert recipe_of("x", torch.tensor([3, 1, 4]), below) == Index("7")
+    assert recipe_of("x", torch.tensor([3, 1, 4]), within((1, 7))) == Index("7", low=1)
+    # whichever of two it was drawn within
+    assert recipe_of("x", torch.tensor([3, 1, 4]), within((1, 7), (0, 7))) == Index("7")
+    assert recipe_of("x", torch.tensor([3, 0, 4]), within((1, 5))) == Index("5")
 
 
 def test_the_bound_of_another_tensors_randint_is_not_a_masks():
-    assert recipe_of("mask", torch.tensor([[1, 1, 1, 0]] * 4), {129}) == Index("2")
+    assert recipe_of("mask", torch.tensor([[1, 1, 1, 0]] * 4), within((0, 129))) == Index("2")
     # four draws, each repeated: four hundred of their own would have come nearer to 500
-    repeated = torch.tensor([3, 301, 77, 210]).repeat_interleave(100)
-    assert recipe_of("ids", repeated, {500}) == Index("500")
+    repeated = torch.tensor([3, 301, 210, 77]).repeat_interleave(100)
+    assert recipe_of("ids", repeated, within((0, 500))) == Index("500")
     # two values say little, and an ignored label nothing
-    assert recipe_of("ids", torch.tensor([4, 9]), {1000}) == Index("1000")
+    assert recipe_of("ids", torch.tensor([4, 9]), within((0, 1000))) == Index("1000")
     labels = torch.tensor([4, 9] + [-100] * 6)
-    assert recipe_of("labels", labels, {1000}) == Index("1000", ignored=-100, share=0.75)
+    told = recipe_of("labels", labels, within((0, 1000)))
+    assert told == Index("1000", ignored=-100, share=0.75)
+
+
+def test_what_was_shuffled_is_distinct():
+    slots = torch.randperm(384, generator=torch.Generator().manual_seed(0))[:40]
+    assert recipe_of("slots", slots, within(shuffled=[384])) == Index("384", distinct=True)
+    assert not recipe_of("slots", slots, within((0, 384))).distinct
+    slots[1] = slots[0]
+    assert not recipe_of("slots", slots, within(shuffled=[384])).distinct
+
+
+def test_offsets_end_with_an_axis_or_start_with_zero():
+    ends = torch.tensor([9, 30, 30, 64])
+    assert recipe_of("ends", ends, within(sizes=[64])) == Offsets("64", first=False)
+    assert recipe_of("x", ends, within(sizes=[63])) == Index("65")
+    assert recipe_of("x", ends[1:], within(sizes=[64])) == Index("65")
+    starts = torch.tensor([0, 9, 30, 58])
+    assert recipe_of("starts", starts, within(sizes=[64, 100])) == Offsets("64", last=False)
+    assert recipe_of("bounds", starts, within(sizes=[58, 64])) == Offsets("58")
+    assert recipe_of("bounds", starts, within(sizes=[1 << 20])) == Offsets("58")
+
+
+def test_what_rises_where_chance_would_not_have_it_so_is_sorted():
+    ids = torch.tensor([0] * 9 + [1] * 4 + [2] * 9)
+    assert recipe_of("ids", ids) == Sorted(Index("3"))
+    assert recipe_of("ids", torch.stack([ids, ids])) == Sorted(Index("3"))
+    assert recipe_of("ids", torch.stack([ids, ids.flip(0)])) == Index("3")
+    assert recipe_of("x", torch.tensor([1, 3, 4])) == Index("5")
+    # a mask to the left is a mask
+    assert recipe_of("mask", torch.tensor([[0] * 30 + [1] * 30] * 2)) == Index("2")
+    assert recipe_of("x", torch.full((50,), 2.0)) == Normal()
+
+
+@pytest.mark.parametrize(
+    ("value", "formula"),
+    [
+        (96, "P"), (97, "P+1"), (192, "MAXB*BS"), (193, "MAXB*BS+1"), (96 * 16, "P*BS"),
+        (5, "5"), (9, "B+1"), (8, "B"), (95, "95"), (1000, "1000"),
+    ],
+)  # fmt: skip
+def test_a_bound_is_an_axis_one_more_or_a_product(value, formula):
+    axes = {"B": 8, "MAXB": 12, "P": 96, "BS": 16}
+    assert bound(value, axes, [["P", "BS", "H"], ["B", "MAXB"]]) == formula
+
+
+def test_a_product_of_two_pairs_is_a_number_unless_one_are_neighbours():
+    axes = {"A": 4, "B": 16, "C": 8, "D": 8}
+    assert bound(64, axes, [["A"], ["B"]]) == "64"
+    assert bound(64, axes, [["A", "B"]]) == "A*B"
+
+
+PAGED = """
+B, MAXB, P, BS, D = 6, 12, 96, 16, 8
+
+def reference(q, cache, table, lens):
+    k = cache[table].reshape(q.shape[0], -1, q.shape[1])
+    s = (k * q[:, None]).sum(-1)
+    seen = torch.arange(k.shape[1], device=q.device) < lens[:, None]
+    return torch.where(seen, s, 0.0)
+
+def get_inputs():
+    table, lens = torch.randint(0, P, (B, MAXB)), torch.randint(1, MAXB * BS + 1, (B,))
+    return [torch.randn(B, D), torch.randn(P, BS, D), table, lens]
+"""
+SLOTS = """
+T, P, BS, D = 40, 24, 16, 8
+
+def reference(key, cache, slots):
+    out = cache.reshape(-1, cache.shape[2]).clone()
+    out[slots] = key
+    return out.reshape(cache.shape)
+
+def get_inputs():
+    return [torch.randn(T, D), torch.randn(P, BS, D), torch.randperm(P * BS)[:T]]
+"""
+
+
+def test_lengths_and_slots_follow_the_pages_of_a_cache():
+    op = problem(PAGED)
+    assert op.inputs["table"].recipe == Index("P")
+    assert op.inputs["lens"].recipe == Index("BS*MAXB+1", low=1)
+    op = problem(SLOTS)
+    assert op.inputs["slots"].recipe == Index("P*BS", distinct=True)
+    assert "T <= P*BS" in op.constraints and all(op.is_legal(at) for at in op.workloads)
+    at = op.workloads[0]
+    ran = run(op.reference.graphs[str(at)], flat(draw(op, at, Case(1, "transposed"), "cpu")))
+    assert [tuple(t.shape) for t in ran] == [op.outputs["y"].shape(op.names(at))]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import pytest
 
 from evaluator.compare import Errors
 from evaluator.hidden import INTERPRETED, REPLAYED, constants, free_axes
-from evaluator.inputs import ALL, LAYOUTS, bendable, place, places, size_of
+from evaluator.inputs import ALL, bendable, places, size_of
+from evaluator.layouts import LAYOUTS, place
 from evaluator.matrix import (
     describe,
     is_public,

@@ -11,7 +11,7 @@ import torch
 from evaluator.compare import Errors
 from evaluator.deep.looks import has_effect, repeat
 from evaluator.errors import ProblemError
-from evaluator.inputs import WIDE
+from evaluator.layouts import WIDE
 from evaluator.matrix import tally
 from evaluator.meaningful import meaningful
 from evaluator.play.check import Players, check, judged, play_once, wanted_in_room

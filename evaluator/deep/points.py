@@ -10,17 +10,8 @@ from math import prod
 from random import Random
 
 from evaluator.hidden import free_axes
-from evaluator.inputs import (
-    ALL,
-    WIDE,
-    Case,
-    Layout,
-    bendable,
-    place,
-    places,
-    size_of,
-    spreadable,
-)
+from evaluator.inputs import ALL, Case, bendable, places, size_of, spreadable
+from evaluator.layouts import WIDE, Layout, place
 from evaluator.matrix import Point, is_public
 from evaluator.values import ALIKE, VALUES
 from kernel_library.formula import FormulaError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from evaluator.errors import ProblemError
 from evaluator.intake.wire import Example
@@ -14,6 +14,8 @@ Size = int | tuple[int, ...]
 _POOLS = {1: "N", 2: "M N K", 3: "B S H", 4: "B C H W"}
 _SPARE = ["K", "L", "P", "Q", "R", "U", "V", "X", "Y", "Z"]
 _LONGEST_NAME = 20
+#: Smaller bounds are numbers of classes as likely as they are lengths or pages.
+LEAST_BOUND = 9
 
 
 def sizes_of(example: Example) -> tuple[Size, ...]:
@@ -67,6 +69,26 @@ def _custom(shapes: Sequence[tuple[Size, ...]]) -> Iterator[str]:
     seen = dict.fromkeys([*pool, *_SPARE])
     yield from seen
     yield from (f"A{i}" for i in range(1000))
+
+
+def bound(value: int, axes: Mapping[str, int], rows: Sequence[Sequence[str]]) -> str:
+    """A bound of indices as a formula: an axis, one more than an axis, two axes' product, or that.
+
+    A length ends at the axis that it measures, a slot lies in one of so many pages. Products are of
+    neighbours in `rows` if they can be. A small number, and one that several pairs make, stays one.
+    """
+    called = {size: axis for axis, size in axes.items()}
+    if value in called or value < LEAST_BOUND:
+        return called.get(value, str(value))
+    if value - 1 in called:
+        return f"{called[value - 1]}+1"
+    neighbours = {pair for row in rows for pair in pairwise(row) if axes.keys() >= set(pair)}
+    for by in (0, 1):
+        for pairs in (neighbours, combinations(axes, 2)):
+            made = [f"{a}*{b}" for a, b in pairs if axes[a] * axes[b] == value - by]
+            if len(made) == 1:
+                return _shifted(made[0], by)
+    return str(value)
 
 
 Seen = tuple[Mapping[str, Size], int]

@@ -9,12 +9,12 @@ can be judged at them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from evaluator.admission import admit
 from evaluator.errors import ProblemError
-from evaluator.intake.axes import Size, formulas, name_sizes, sizes_of
+from evaluator.intake.axes import Size, bound, formulas, name_sizes, sizes_of
 from evaluator.intake.costing import with_cost
 from evaluator.intake.exactness import tolerance
 from evaluator.intake.freeing import Draft, Seen, free_axes
@@ -22,7 +22,8 @@ from evaluator.intake.sizes import Axis, points, telling
 from evaluator.intake.switches import with_both
 from evaluator.intake.wire import Described, Example, Exported, Failure, Shown
 from evaluator.isolate import Isolate
-from kernel_library.recipe import Index, Offsets, Recipe
+from kernel_library.formula import names_in
+from kernel_library.recipe import Index, Offsets, Recipe, Sorted, unsorted
 from kernel_library.spec import (
     DType,
     OpSpec,
@@ -46,6 +47,7 @@ def contract(name: str, described: Described, isolate: Isolate) -> OpSpec:
     if not base.outputs and not base.mutated:
         raise ProblemError("returns no tensor and writes to none of its inputs", "reference")
     free, seen = free_axes(draft, (draft.user, base.outputs))
+    draft = replace(draft, op=_bounded(draft, free))
     checks, answers = _checks(draft, free, base)
     seen += [(at.dims, a.outputs) for at, a in zip(checks, answers, strict=True)]
     named = [({axis: dims[axis] for axis in free}, outputs) for dims, outputs in seen]
@@ -81,23 +83,53 @@ def _tensor(example: Example, by_size: Mapping[Size, str], dtype: DType) -> Tens
     axes = " ".join(by_size.get(size, str(size)) for size in sizes_of(example))
     count = str(len(example.slot.tensors)) if example.slot.listed else None
     [own] = dtypes
-    return Tensor(axes, "T" if own == dtype else own, _named(example.recipe, by_size), count)
+    return Tensor(axes, "T" if own == dtype else own, example.recipe, count)
 
 
-def _named(recipe: Recipe, by_size: Mapping[Size, str]) -> Recipe:
-    """The recipe with a bound that is some axis's size called by that axis."""
-    if isinstance(recipe, Index):
-        return replace(recipe, below=by_size.get(int(recipe.below), recipe.below))
-    if isinstance(recipe, Offsets):
-        return replace(recipe, total=by_size.get(int(recipe.total), recipe.total))
-    return recipe
+def _bounded(draft: Draft, free: Mapping[str, Axis]) -> OpSpec:
+    """The op with bounds that follow free axes called by these, and what sizes must keep for it."""
+    axes = {axis: size for axis in free if isinstance(size := draft.user[axis], int)}
+    rows = [tensor.axes.split() for tensor in draft.op.inputs.values()]
+    inputs = {
+        name: replace(tensor, recipe=_called(tensor.recipe, lambda n: bound(int(n), axes, rows)))
+        for name, tensor in draft.op.inputs.items()
+    }
+    asked = (c for tensor in inputs.values() for c in _asked(_fix(tensor, _fixed(draft, free))))
+    return replace(draft.op, inputs=inputs, constraints=tuple(c for c in asked if names_in(c)))
+
+
+def _fixed(draft: Draft, free: Mapping[str, Axis]) -> dict[str, Size]:
+    return {axis: size for axis, size in draft.user.items() if axis not in free}
+
+
+def _called(recipe: Recipe, call: Callable[[str], str]) -> Recipe:
+    """The recipe with its bound called in another way."""
+    match recipe:
+        case Index():
+            return replace(recipe, below=call(recipe.below))
+        case Offsets():
+            return replace(recipe, total=call(recipe.total))
+        case Sorted(of=Index() as of):
+            return Sorted(replace(of, below=call(of.below)))
+        case _:
+            return recipe
+
+
+def _asked(tensor: Tensor) -> Iterator[str]:
+    """What sizes must keep for such indices to be there."""
+    of = unsorted(tensor.recipe)
+    if isinstance(of, Index) and of.distinct:
+        yield f"{tensor.axes.split()[-1]} <= {of.below}" + f"-{of.low}" * bool(of.low)
+    elif isinstance(of, Index) and of.low:
+        yield f"{of.low} < {of.below}"
 
 
 def _checks(
     draft: Draft, free: Mapping[str, Axis], base: Exported
 ) -> tuple[list[Workload], list[Exported]]:
     """The check workloads, with what came out: small sizes, then the other dtypes."""
-    small = [draft.at(dims) for dims in points(draft.op, free, draft.user)]
+    every = (draft.at(dims) for dims in points(draft.op, free, draft.user))
+    small = [at for at in every if draft.op.is_legal(at)]
     kept = [
         at
         for at, shown in zip(small, draft.show_at(small), strict=True)
@@ -151,14 +183,17 @@ def _finished(
     answers: Sequence[Exported],
 ) -> OpSpec:
     """The contract with fixed sizes as numbers, its workloads and its cost."""
-    fixed = {axis: size for axis, size in draft.user.items() if axis not in free}
+    fixed = _fixed(draft, free)
     op = replace(
         draft.op,
         inputs={name: _fix(tensor, fixed) for name, tensor in draft.op.inputs.items()},
         outputs=outputs,
         mutates=_mutated(draft, base),
         tolerance=tolerance(base),
-        constraints=tuple(said for name, axis in free.items() for said in axis.constraints(name)),
+        constraints=(
+            *draft.op.constraints,
+            *(said for name, axis in free.items() for said in axis.constraints(name)),
+        ),
     )
     measure = draft.at(draft.user, role="measure")
     every = [*checks, measure]
@@ -203,10 +238,4 @@ def _mutated(draft: Draft, base: Exported) -> tuple[str, ...]:
 def _fix(tensor: Tensor, fixed: Mapping[str, Size]) -> Tensor:
     """The tensor with the sizes that cannot change as numbers."""
     numbers = {axis: str(size) for axis, size in fixed.items() if isinstance(size, int)}
-    axes = " ".join(numbers.get(axis, axis) for axis in tensor.axes.split())
-    recipe = tensor.recipe
-    if isinstance(recipe, Index):
-        recipe = replace(recipe, below=numbers.get(recipe.below, recipe.below))
-    if isinstance(recipe, Offsets):
-        recipe = replace(recipe, total=numbers.get(recipe.total, recipe.total))
-    return replace(tensor, axes=axes, recipe=recipe)
+    return replace(tensor, axes=" ".join(numbers.get(axis, axis) for axis in tensor.axes.split()))

@@ -60,9 +60,9 @@ def describe_model(source: str) -> Described:
     """
     with_model = _imports_torch(source) + BUILD
     with loaded(with_model) as module:
-        value, small, highs = ask_for_inputs(module.get_inputs)
+        value, small, hints = ask_for_inputs(module.get_inputs)
         names = list(_bind(module.Model.forward, value, skip=1))
-        examples, options = sort_out(_paired(names, value, small), highs)
+        examples, options = sort_out(_paired(names, value, small), hints)
         held = dict(_parameters(module, {name for name, _ in names}))
         weights = tuple(example for example, _ in held.values())
         state = {name: f"{e.name}.clone()" if own else e.name for name, (e, own) in held.items()}
@@ -77,11 +77,11 @@ def describe_plain(source: str) -> Described:
     with loaded(source) as module:
         if not callable(module.reference):
             raise ProblemError("`reference` is not a function")
-        value, small, highs = ask_for_inputs(
+        value, small, hints = ask_for_inputs(
             module.get_inputs if hasattr(module, "get_inputs") else lambda: module.INPUTS
         )
         names = list(_bind(module.reference, value))
-        examples, options = sort_out(_paired(names, value, small), highs)
+        examples, options = sort_out(_paired(names, value, small), hints)
         options |= _keyword_only(module.reference, set(options))
         _check_order(names, options)
         return Described(source, examples, options, _named_sizes(module))

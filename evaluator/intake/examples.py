@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from math import prod
 from typing import Any, get_args
 
@@ -13,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from evaluator.errors import ProblemError
 from evaluator.intake.loading import OnCpu
-from evaluator.intake.recipes import recipe_of
+from evaluator.intake.recipes import Hints, recipe_of
 from evaluator.intake.wire import Example, Meta, Slot
 from kernel_library.formula import Value
 from kernel_library.recipe import Normal, Recipe
@@ -49,8 +50,8 @@ def _short(size: object, loose: bool) -> object:
     return min(size, SIDE) if loose and isinstance(size, int) else size
 
 
-def ask_for_inputs(give: Callable[[], Any]) -> tuple[object, object, set[int]]:
-    """What `get_inputs()` gives without values, the same with values, and `randint`'s bounds.
+def ask_for_inputs(give: Callable[[], Any]) -> tuple[object, object, Hints]:
+    """What `get_inputs()` gives without values, the same with values, and what they are drawn of.
 
     The second has the same shapes if it is small enough, shorter sides if it is not.
     """
@@ -58,11 +59,15 @@ def ask_for_inputs(give: Callable[[], Any]) -> tuple[object, object, set[int]]:
     if fake is not None and _weight(fake) > MOST_BYTES:
         cpu = OnCpu()
         small = _try(give, _Shrunk(), cpu)
-        return fake, fake if small is None else small, cpu.highs
+        return fake, fake if small is None else small, _hints(cpu)
     torch.manual_seed(0)
     with OnCpu() as cpu:
         real = give()
-    return real, real, cpu.highs
+    return real, real, _hints(cpu)
+
+
+def _hints(cpu: OnCpu) -> Hints:
+    return Hints(frozenset(cpu.drawn), frozenset(cpu.shuffled))
 
 
 def _try(give: Callable[[], Any], *modes: Any) -> object | None:  # noqa: ANN401
@@ -84,36 +89,39 @@ def _weight(values: object) -> int:
 
 
 def sort_out(
-    named: Sequence[tuple[str, object, object]], highs: Iterable[int]
+    named: Sequence[tuple[str, object, object]], hints: Hints
 ) -> tuple[tuple[Example, ...], dict[str, Value]]:
     """Tensors (and lists of them) are inputs, plain values are options; anything else is junk."""
-    examples: list[Example] = []
+    found: list[tuple[str, Slot, object]] = []
     options: dict[str, Value] = {}
     for name, value, small in named:
         if isinstance(value, torch.Tensor):
-            examples.append(Example(name, Slot((meta(name, value),)), _recipe(name, small, highs)))
+            found.append((name, Slot((meta(name, value),)), small))
         elif isinstance(value, list | tuple) and value and _all_tensors(value):
             slot = Slot(tuple(meta(name, item) for item in value), listed=True)
-            first = small[0] if isinstance(small, list | tuple) and small else None
-            examples.append(Example(name, slot, _recipe(name, first, highs)))
+            found.append(
+                (name, slot, small[0] if isinstance(small, list | tuple) and small else None)
+            )
         elif isinstance(value, get_args(Value)):
             options[name] = value
         else:
             what = f"is a {type(value).__name__}: give tensors, lists of tensors or plain values"
             raise ProblemError(what, f"input {name!r}")
-    if not examples:
+    if not found:
         raise ProblemError("the example inputs hold no tensor", "get_inputs")
-    return tuple(examples), options
+    sizes = {n for _, slot, _ in found for tensor in slot.tensors for n in tensor.shape}
+    hints = replace(hints, sizes=frozenset(sizes))
+    return tuple(Example(name, slot, _recipe(name, at, hints)) for name, slot, at in found), options
 
 
 def _all_tensors(values: Sequence[object]) -> bool:
     return all(isinstance(value, torch.Tensor) for value in values)
 
 
-def _recipe(name: str, small: object, highs: Iterable[int]) -> Recipe:
+def _recipe(name: str, small: object, hints: Hints) -> Recipe:
     if not isinstance(small, torch.Tensor) or small.is_meta or _is_fake(small):
         return Normal()
-    return recipe_of(name, small, highs)
+    return recipe_of(name, small, hints)
 
 
 def _is_fake(tensor: torch.Tensor) -> bool:

@@ -98,7 +98,8 @@ def _from_the_least(
     none, and a window of four may be written in the reference. Offsets have two bounds or more: one
     alone bounds nothing.
     """
-    bounds = {t.axes for t in draft.op.inputs.values() if isinstance(t.recipe, Offsets)}
+    recipes = [(tensor.axes, tensor.recipe) for tensor in draft.op.inputs.values()]
+    bounds = {axis for axis, r in recipes if isinstance(r, Offsets) and r.first and r.last}
     below = {axis: smaller(draft.user[axis], each.step) for axis, each in free.items()}
     few = {axis: sizes[:2] for axis, sizes in below.items()}
     able = _able(draft, fit, few)

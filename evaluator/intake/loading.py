@@ -22,11 +22,15 @@ _MODULE = "problem"
 
 
 class OnCpu(TorchFunctionMode):
-    """Whatever device a source asks for, it gets the CPU; remembers the bounds of `randint`."""
+    """Whatever device a source asks for, it gets the CPU; remembers what its numbers are drawn of.
+
+    `drawn` holds the two bounds of each `randint`, `shuffled` the length of each `randperm`.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.highs: set[int] = set()
+        self.drawn: set[tuple[int, int]] = set()
+        self.shuffled: set[int] = set()
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None  # noqa: ANN401
@@ -39,14 +43,12 @@ class OnCpu(TorchFunctionMode):
         if func is torch.Tensor.to:
             args = tuple(torch.device("cpu") if _is_gpu(arg) else arg for arg in args)
         if func is torch.randint:
-            self._note(args, kwargs)
+            named = (kwargs[bound] for bound in ("low", "high") if bound in kwargs)
+            *_, low, high = 0, 0, *(n for n in (*args, *named) if isinstance(n, int))
+            self.drawn.add((low, high))
+        if func is torch.randperm:
+            self.shuffled.add(kwargs.get("n", *args[:1]))
         return func(*args, **kwargs)
-
-    def _note(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        numbers = [arg for arg in args if isinstance(arg, int)]
-        high = kwargs.get("high", numbers[-1] if numbers else None)
-        if isinstance(high, int):
-            self.highs.add(high)
 
 
 def _is_gpu(value: object) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from dataclasses import dataclass
+from math import lgamma, log
 
 import torch
 
@@ -14,32 +16,56 @@ from kernel_library.recipe import (
     Permutation,
     Recipe,
     Simplex,
+    Sorted,
     Uniform,
 )
 
 #: Values looked at: enough for a mean and a spread, whatever the tensor's size.
 SAMPLE = 1 << 18
 LEAST_STD = 0.02
-#: A bound below which such small values come less often than this is another tensor's. Of their
-#: values so many count at most: an example may repeat a few draws.
+#: A bound below which such small values come less often than this is another tensor's, and what
+#: chance orders less often than this is sorted. Of values so many count at most for a bound: an
+#: example may repeat a few draws.
 CHANCE, DRAWS = 1e-6, 20
+#: Fewer numbers than this that rise to an axis' size may do so by chance.
+FEW = 4
 
 
-def recipe_of(name: str, example: torch.Tensor, highs: Iterable[int] = ()) -> Recipe:
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What an author's file says of values beside the values themselves.
+
+    `drawn` holds the two bounds of each `randint`, `shuffled` the length of each `randperm`,
+    `sizes` the sides of all example inputs.
+    """
+
+    drawn: frozenset[tuple[int, int]] = frozenset()
+    shuffled: frozenset[int] = frozenset()
+    sizes: frozenset[int] = frozenset()
+
+
+NONE = Hints()
+
+
+def recipe_of(name: str, example: torch.Tensor, hints: Hints = NONE) -> Recipe:
     """How values like these are drawn.
 
     Floats are uniform or normal by their moments, or weights that sum to one. Integers are
-    indices below the bound that `randint` was given (the least of `highs` that may well be
-    theirs), else below their largest value + 1; a single negative value among them is the ignored
-    label.
+    indices within the bounds that `randint` was given (the least that may well be theirs), else
+    below their largest value + 1; a single negative value among them is the ignored label.
+    Offsets end with an axis' size, or start at 0. What rises along its last axis is sorted.
     """
     if example.numel() == 0:
         raise ProblemError("is empty: give an example with values", f"input {name!r}")
     if example.dtype == torch.bool:
         return Uniform(0.0, float(_sample(example).float().mean()))
     if example.dtype.is_floating_point:
-        return _of_floats(example)
-    return _of_integers(example, highs)
+        found = _of_floats(example)
+    else:
+        found = _of_integers(example.to(torch.int64), example.dtype.itemsize == 1, hints)
+    if isinstance(found, Normal | Uniform | Index) and _is_sorted(example):
+        return Sorted(found)
+    return found
 
 
 def _sample(example: torch.Tensor) -> torch.Tensor:
@@ -80,37 +106,57 @@ def _rows_sum_to_one(example: torch.Tensor) -> bool:
     return bool((rows.sum(-1) - 1).abs().max() < 1e-2) and bool(rows.std() > 0)
 
 
-def _of_integers(example: torch.Tensor, highs: Iterable[int]) -> Recipe:
-    values = example.to(torch.int64)
-    if _is_offsets(values):
-        return Offsets(total=str(int(values[-1])))
+def _of_integers(values: torch.Tensor, small: bool, hints: Hints) -> Recipe:
+    offsets = _offsets(values, hints)
+    if offsets is not None:
+        return offsets
     if _is_permutation(values):
         return Permutation()
     negative = values[values < 0]
     # a label that counts for none is one value; small integers are numbers, not labels
     several = bool(negative.numel()) and int(negative.min()) != int(negative.max())
-    if several or (negative.numel() and example.dtype.itemsize == 1):
+    if several or (negative.numel() and small):
         return Uniform(float(values.min()), float(values.max()))
-    below = _bound(values, highs)
+    low, below = _bounds(values[values >= 0], hints)
     if not negative.numel():
-        return Index(below=str(below), distinct=_is_distinct(values, below))
+        return Index(str(below), distinct=_is_distinct(values, below, hints), low=low)
     share = negative.numel() / values.numel()
-    return Index(below=str(below), ignored=int(negative[0]), share=share)
+    return Index(str(below), ignored=int(negative[0]), share=share, low=low)
 
 
-def _bound(values: torch.Tensor, highs: Iterable[int]) -> int:
-    """The least bound that such values may well have been drawn below, else their largest + 1."""
-    least = max(1, int(values.max()) + 1)
-    draws = min(DRAWS, int((values >= 0).sum()))
-    return min((h for h in highs if h >= least and (least / h) ** draws > CHANCE), default=least)
+def _bounds(values: torch.Tensor, hints: Hints) -> tuple[int, int]:
+    """The least bounds that such values may well have been drawn within, else 0 and largest + 1."""
+    if not values.numel():
+        return 0, 1
+    able = [
+        (high, low)
+        for low, high in hints.drawn | {(0, n) for n in hints.shuffled}
+        if 0 <= low <= int(values.min()) and _may_end(values, high)
+    ]
+    high, low = min(able, default=(int(values.max()) + 1, 0))
+    return low, high
 
 
-def _is_offsets(values: torch.Tensor) -> bool:
-    if values.dim() != 1 or values.numel() < 2 or int(values[0]) != 0:
-        return False
-    steps = values.diff()
+def _may_end(values: torch.Tensor, high: int) -> bool:
+    """Whether numbers drawn below `high` may well all be as small as these."""
+    least = int(values.max()) + 1
+    return least <= high and (least / high) ** min(DRAWS, values.numel()) > CHANCE
+
+
+def _offsets(values: torch.Tensor, hints: Hints) -> Offsets | None:
+    """The recipe of offsets: they end with an axis' size, or start with 0, or both."""
+    if values.dim() != 1 or values.numel() < 2 or bool((values.diff() < 0).any()):
+        return None
+    first, last = int(values[0]), int(values[-1])
     # 0, 1, 2, ... is more often a list of positions
-    return bool((steps >= 0).all()) and int(values[-1]) >= values.numel()
+    if first < 0 or last < values.numel():
+        return None
+    if first > 0:
+        ends = last in hints.sizes and values.numel() >= FEW
+        return Offsets(str(last), first=False) if ends else None
+    longer = [n for n in hints.sizes if n > last and _may_end(values, n)]
+    starts = last not in hints.sizes and bool(longer)
+    return Offsets(str(min(longer)), last=False) if starts else Offsets(str(last))
 
 
 def _is_permutation(values: torch.Tensor) -> bool:
@@ -120,14 +166,29 @@ def _is_permutation(values: torch.Tensor) -> bool:
     return bool((rows == torch.arange(values.shape[-1])).all())
 
 
-def _is_distinct(values: torch.Tensor, below: int) -> bool:
+def _is_distinct(values: torch.Tensor, below: int, hints: Hints) -> bool:
     """Whether no row repeats an entry, where chance alone would have made some do so."""
-    if values.dim() < 2 or values.shape[-1] < 2:
+    if values.dim() < 1 or values.shape[-1] < 2:
         return False
     many = values.shape[-1]
     by_chance = values.numel() * (many - 1) / 2 / below
     rows = values.sort(-1).values
-    return by_chance > 8 and bool((rows.diff(dim=-1) != 0).all())
+    told = by_chance > 8 or below in hints.shuffled
+    return told and bool((rows.diff(dim=-1) != 0).all())
+
+
+def _is_sorted(example: torch.Tensor) -> bool:
+    """Whether each row rises, of three numbers or more, where chance would not have ordered one.
+
+    Two numbers are a mask, which a kernel must take in any order.
+    """
+    values = example.float() if example.is_floating_point() else example.to(torch.int64)
+    if not values.dim() or not bool((values.diff(dim=-1) >= 0).all()):
+        return False
+    row = _sample(values.reshape(-1, values.shape[-1])[0])
+    counts = Counter(row.tolist()).values()
+    orders = lgamma(row.numel() + 1) - sum(lgamma(n + 1) for n in counts)
+    return len(counts) > 2 and orders > -log(CHANCE)
 
 
 def parameter_recipe(name: str, values: torch.Tensor) -> Normal:

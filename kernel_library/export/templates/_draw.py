@@ -15,7 +15,9 @@ from kernel_library.recipe import (
     Recipe,
     Scales,
     Simplex,
+    Sorted,
     Uniform,
+    unsorted,
 )
 from kernel_library.spec import OpSpec, Workload
 
@@ -30,7 +32,9 @@ def draw(spec: OpSpec, at: Workload, seed: int, device: str) -> list[Argument]:
     for tensor in spec.inputs.values():
         dtype = getattr(torch, spec.dtype(tensor, at))
         made = [
-            _typed(tensor.recipe, _values(tensor.recipe, shape, names, generator), dtype).to(device)
+            _typed(
+                unsorted(tensor.recipe), _values(tensor.recipe, shape, names, generator), dtype
+            ).to(device)
             for shape in tensor.shapes(names)
         ]
         arguments.append(made if tensor.count is not None else made[0])
@@ -54,30 +58,35 @@ def _values(
             return low + (high - low) * even
         case Index():
             return _index(recipe, even, int(evaluate(recipe.below, names)), generator)
-        case Offsets(total=total):
-            return _offsets(even, int(evaluate(total, names)))
+        case Offsets():
+            return _offsets(recipe, even, int(evaluate(recipe.total, names)))
         case Scales(low=low, high=high):
             return torch.exp(math.log(low) + (math.log(high) - math.log(low)) * even)
         case Simplex():
             return torch.softmax(3 * even, dim=-1)
         case Permutation():
             return even.argsort(dim=-1)
+        case Sorted(of=of):
+            return _values(of, shape, names, generator).sort(dim=-1).values
 
 
 def _index(
     recipe: Index, even: torch.Tensor, below: int, generator: torch.Generator
 ) -> torch.Tensor:
-    index = (even * below).long()
+    many = below - recipe.low
+    index = (even * many).long()
     if recipe.distinct:
-        order = torch.rand((*even.shape[:-1], below), generator=generator).argsort(dim=-1)
+        order = torch.rand((*even.shape[:-1], many), generator=generator).argsort(dim=-1)
         index = order[..., : even.shape[-1]]
+    index = index + recipe.low
     if recipe.ignored is None:
         return index
     gone = torch.rand(even.shape, generator=generator) < recipe.share
     return index.masked_fill(gone, recipe.ignored)
 
 
-def _offsets(even: torch.Tensor, total: int) -> torch.Tensor:
+def _offsets(recipe: Offsets, even: torch.Tensor, total: int) -> torch.Tensor:
     cuts = (even * (total + 1)).long().clamp(max=total)
-    cuts[0], cuts[-1] = 0, total
+    cuts[: recipe.first] = 0
+    cuts[len(cuts) - recipe.last :] = total
     return cuts.sort().values
