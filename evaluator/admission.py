@@ -139,7 +139,7 @@ def _without_tail(_: Sequence[torch.Tensor], wanted: Answers, __: Tensors) -> Te
         if output.dim() == 0 or output.numel() < 2 or not _has_tail(output):
             return output
         short = output.clone()
-        short.reshape(-1, output.shape[-1])[:, -1] = 0
+        short[..., -1] = 0
         return short
 
     return tuple(cut(output) for output in wanted.own)
@@ -147,7 +147,7 @@ def _without_tail(_: Sequence[torch.Tensor], wanted: Answers, __: Tensors) -> Te
 
 def _has_tail(output: torch.Tensor) -> bool:
     """Whether the last column holds anything but zeros."""
-    return bool((output.reshape(-1, output.shape[-1])[:, -1].float() != 0).any())
+    return bool((output[..., -1].float() != 0).any())
 
 
 def _coarser(_: Sequence[torch.Tensor], wanted: Answers, __: Tensors) -> Tensors:

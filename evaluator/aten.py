@@ -129,6 +129,12 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype.is_floating_point else dtype
 
 
+def in_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """As where the graph was traced: of another layout or offset there may be no such view."""
+    plain = tensor.contiguous()
+    return plain.clone() if plain.storage_offset() else plain
+
+
 def pack(tensor: torch.Tensor) -> Constant:
     """A small tensor as plain data."""
     # contiguous() keeps the stride of a single element, which no view as bytes may have

@@ -127,7 +127,8 @@ def evaluate(op: OpSpec, candidate: Candidate, lab: Lab, *, deep: bool = False) 
             with watch("deep"):
                 notes = (*notes, *lab.deep(op, candidate))
         record = _told(lab, watch, kernels)
-        met = (_sizes(op, drawn, points), *_unmoved(op, [*points, *timed]))
+        silent = len(points) - sum(each.cases for each in checked)
+        met = (_sizes(op, drawn, points), *_silent(silent), *_unmoved(op, [*points, *timed]))
         whole = replace(record, checks=(*met, *record.checks, *notes))
         return Passed(checked, whole, measured, kernels)
     except CandidateError as error:
@@ -142,6 +143,13 @@ def _sizes(op: OpSpec, drawn: Sequence[Point], points: Sequence[Point]) -> str:
     lost = len({str(at) for at, _ in drawn if not is_public(op, at)}) - unseen
     told = f"{unseen or 'no'} hidden size{'s' * (unseen != 1)}"
     return f"{told}, {lost} {LEFT_OUT}" if lost else told
+
+
+def _silent(cases: int) -> Iterator[str]:
+    """How many cases held nobody (`evaluator.meaningful`)."""
+    if cases:
+        cases_say = "case says" if cases == 1 else "cases say"
+        yield f"{cases} {cases_say} nothing: torch's own answer fails there, or there is none"
 
 
 def _unmoved(op: OpSpec, points: Sequence[Point]) -> Iterator[str]:

@@ -251,10 +251,9 @@ def run(
     held = {name: aten.unpack(name, c) for name, c in graph.constants.items()}
     given = {**dict(zip(graph.inputs, args, strict=True)), **held}
     values: dict[str, Any] = {
-        # in rows, as where the graph was traced: of a transposed input there may be no such view
-        name: tensor.to(
-            where, aten.wide_dtype(tensor.dtype) if widen else tensor.dtype
-        ).contiguous()
+        name: aten.in_rows(
+            tensor.to(where, aten.wide_dtype(tensor.dtype) if widen else tensor.dtype)
+        )
         for name, tensor in given.items()
     }
     last_use = {name: i for i, node in enumerate(graph.nodes) for name in refs(node)}

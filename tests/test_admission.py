@@ -126,6 +126,11 @@ def test_every_seeds_problem_is_admitted(unit):
     assert "zeros" in admit(export(unit.spec, small, run_here))
 
 
+def test_an_output_whose_columns_lie_in_a_row_has_a_last_column_too():
+    tried = admit(problem("x.exp().T.contiguous().T"))
+    assert "an answer without its last column" in tried
+
+
 def test_a_last_column_near_zero_on_one_draw_refuses_no_problem(monkeypatch):
     """A sigmoid's gate is 0.1 below its lowest: some draws of one row end where that is crossed."""
     one_row = grid("M N", {"check": [(1, 64)]}, ("float16",))

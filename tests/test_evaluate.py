@@ -38,7 +38,7 @@ def lab(**stages) -> Lab:
         "matrix": lambda op, c: [],
         "timed": lambda op: [(AT, None)],
         "record": lambda op, c, points: tuple(tape for _ in points),
-        "run": lambda op, c, points: (Checked(AT, 0.0, 0.0, 1),),
+        "run": lambda op, c, points: (Checked(AT, 0.0, 0.0, len(points)),),
         "measure": lambda op, points, tapes: ((), ("no such baseline here",)),
         "deep": never,
     }
@@ -91,6 +91,14 @@ def test_options_that_never_moved_are_told():
     checks = evaluate(op, CANDIDATE, lab(matrix=lambda op, c: [(AT, None), moved])).record.checks
     assert checks[1].startswith("options tried at one value alone: window=0, mode='mmm")
     assert len(checks[1]) < 200 and "eps" not in checks[1]
+
+
+def test_cases_that_say_nothing_are_told():
+    def run(op, candidate, points):
+        return (Checked(AT, 0.0, 0.0, len(points) - 2),)
+
+    checks = evaluate(OP, CANDIDATE, lab(run=run, matrix=lambda op, c: [(AT, None)] * 5))
+    assert checks.record.checks[1].startswith("2 cases say nothing")
 
 
 def test_what_does_not_compile_is_not_run():

@@ -102,6 +102,12 @@ def test_a_view_of_an_input_needs_no_layout_of_it():
         assert torch.equal(run(graph, [given])[0], given.reshape(3, 35).sum(1))
 
 
+def test_an_input_of_any_offset_can_be_seen_as_pairs():
+    x = torch.randn(4 * 6 + 1)[1:].view(4, 6)
+    graph = trace(lambda x: torch.view_as_complex(x.view(4, 3, 2)).abs(), [x.clone()], {})
+    torch.testing.assert_close(run(graph, [x])[0], x.view(4, 3, 2).norm(dim=-1))
+
+
 def test_an_in_place_write_becomes_an_output_and_the_input_stays():
     def reference(p, g, steps):
         for step in steps:

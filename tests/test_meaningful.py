@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from evaluator.compare import Mismatch, compare
+from evaluator.errors import ProblemError
 from evaluator.graphs import trace
 from evaluator.inputs import Case, draw
-from evaluator.meaningful import FEW, holds, noise, said
+from evaluator.meaningful import FEW, holds, noise, said, told
 from evaluator.meaningful import excused as excused_for
 from evaluator.picked import Answers, answers
 from evaluator.rounding import Rounding, is_factor
@@ -212,6 +213,18 @@ def test_only_a_hidden_case_that_torch_itself_fails_holds_nobody():
     public = replace(linear.OP, workloads=(at,))
     assert holds(public, (at, plain), wanted[same])
     assert not holds(public, (at, same), wanted[same])
+
+
+def test_a_reference_that_raises_is_at_fault_in_a_public_plain_case_alone():
+    def raises() -> Answers:
+        raise ProblemError("not implemented for 'Half'")
+
+    at = OP.workloads[0]
+    unseen = replace(at, dims=dict.fromkeys(at.dims, 17))
+    with pytest.raises(ProblemError):
+        told(OP, (at, Case(0)), raises)
+    for point in ((at, Case(0, "step2")), (at, Case(0, values="large")), (unseen, Case(0))):
+        assert told(OP, point, raises) is None
 
 
 def test_where_infinities_go_in_a_row_of_nan_says_nothing_and_the_others_count():

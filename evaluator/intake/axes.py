@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, permutations
+from math import prod
 
 from evaluator.errors import ProblemError
 from evaluator.intake.wire import Example
@@ -14,6 +15,7 @@ Size = int | tuple[int, ...]
 _POOLS = {1: "N", 2: "M N K", 3: "B S H", 4: "B C H W"}
 _SPARE = ["K", "L", "P", "Q", "R", "U", "V", "X", "Y", "Z"]
 _LONGEST_NAME = 20
+_STRIDES = range(2, 9)
 #: Smaller bounds are numbers of classes as likely as they are lengths or pages.
 LEAST_BOUND = 9
 
@@ -94,13 +96,13 @@ def bound(value: int, axes: Mapping[str, int], rows: Sequence[Sequence[str]]) ->
 Seen = tuple[Mapping[str, Size], int]
 
 
-def formulas(seen: Sequence[Seen]) -> list[str]:
-    """What a side of an output may be, simplest first: each gives every size that was seen.
+def formula(seen: Sequence[Seen]) -> str | None:
+    """What a side of an output is, as simple as may be: it gives every size that was seen.
 
     Written without spaces, as `Tensor.axes` wants it.
     """
     (dims, value), *_ = seen
-    return [f for f in _candidates(dims, value) if all(_gives(f, *one) for one in seen)]
+    return next((f for f in _candidates(dims, value) if all(_gives(f, *one) for one in seen)), None)
 
 
 def _gives(formula: str, dims: Mapping[str, Size], value: int) -> bool:
@@ -123,10 +125,23 @@ def _candidates(dims: Mapping[str, Size], value: int) -> Iterator[str]:
         yield _shifted(f"{a}+{b}", value - n - m)
         yield _shifted(f"{a}-{b}", value - n + m)
         yield _shifted(f"{b}-{a}", value - m + n)
-    for names in combinations(axes, 3):
-        yield "*".join(names)
+    yield from ("*".join(names) for names in combinations(axes, 3))
     for axis, n in axes.items():
         yield from _strided(axis, n, value)
+    yield from _of_several(axes, value)
+
+
+def _of_several(axes: Mapping[str, int], value: int) -> Iterator[str]:
+    """Windows or pixels that become rows, then sizes after a transposed convolution."""
+    for many in (2, 3):
+        for names in combinations(axes, many):
+            yield _divided("*".join(names), prod(axes[name] for name in names), value)
+    for (a, n), (b, m) in permutations(axes.items(), 2):
+        yield from (_shifted(f"{by}*{a}+{b}", value - by * n - m) for by in _STRIDES)
+
+
+def _divided(formula: str, size: int, value: int) -> str:
+    return f"{formula}//{size // value}" if value and size % value == 0 else formula
 
 
 def _shifted(formula: str, by: int) -> str:
@@ -135,6 +150,6 @@ def _shifted(formula: str, by: int) -> str:
 
 def _strided(axis: str, n: int, value: int) -> Iterator[str]:
     """Sizes after a stride, as convolution and pooling have them."""
-    for stride in range(2, 9):
+    for stride in _STRIDES:
         for shift in range(value * stride - n, value * stride - n + stride):
             yield f"({axis}{shift:+d})//{stride}" if shift else f"{axis}//{stride}"

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from evaluator.admission import admit
 from evaluator.errors import ProblemError
-from evaluator.intake.axes import Size, bound, formulas, name_sizes, sizes_of
+from evaluator.intake.axes import Size, bound, formula, name_sizes, sizes_of
 from evaluator.intake.costing import with_cost
 from evaluator.intake.exactness import tolerance
 from evaluator.intake.freeing import Draft, Seen, free_axes
@@ -159,10 +159,10 @@ def _outputs(
     outputs = {}
     for i, (name, meta) in enumerate(zip(names, base.outputs, strict=True)):
         sides = [
-            formulas([(dims, outs[i].shape[j]) for dims, outs in seen])
+            formula([(dims, outs[i].shape[j]) for dims, outs in seen])
             for j in range(len(meta.shape))
         ]
-        if not all(sides):
+        if None in sides:
             raise ProblemError("has a size that does not follow from the inputs'", f"output {i}")
         follows = all(
             answer.outputs[i].dtype == at.dtypes["T"]
@@ -170,7 +170,7 @@ def _outputs(
         )
         dtype = "T" if follows and meta.dtype == draft.dtype else meta.dtype
         taken = name if name not in draft.op.inputs else f"{name}_out"
-        outputs[taken] = Tensor(" ".join(side[0] for side in sides), dtype)
+        outputs[taken] = Tensor(" ".join(filter(None, sides)), dtype)
     return outputs
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from evaluator.errors import ProblemError
 from evaluator.intake.asking import call_at, exports, shapes
-from evaluator.intake.axes import Size, formulas
+from evaluator.intake.axes import Size, formula
 from evaluator.intake.sizes import STEPS, Axis, beyond, probes, smaller
 from evaluator.intake.wire import Exported, Failure, Meta, Shown
 from evaluator.isolate import Isolate
@@ -152,7 +152,7 @@ def _follows(axis: str, seen: Sequence[Seen]) -> bool:
         for i, output in enumerate(seen[0][1])
         for j in range(len(output.shape))
     ]
-    return all(formulas(side) for side in sides) and not _shrinks(axis, sides)
+    return all(formula(side) for side in sides) and not _shrinks(axis, sides)
 
 
 def _shrinks(axis: str, sides: Sequence[Sequence[tuple[Dims, int]]]) -> bool:

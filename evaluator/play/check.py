@@ -12,7 +12,7 @@ from evaluator.compare import Errors, Mismatch, compare
 from evaluator.errors import CandidateError, ProblemError
 from evaluator.inputs import Case, draw, flat, size_of
 from evaluator.interpret.judge import labels
-from evaluator.meaningful import excused, holds, said
+from evaluator.meaningful import excused, holds, said, told
 from evaluator.picked import Answers, answers
 from evaluator.play.baselines import graph_at
 from evaluator.play.memory import is_full
@@ -93,7 +93,10 @@ def _check(take: Take, player: Player, where: torch.device, turn: Turn) -> Error
     if case.repeat:
         _same_again(got, play_once(_other_poison(take), player, where, turn))
     op, at = player.op, take.at
-    got, wanted = said(got, wanted_at(op, at, case, where), op, (at, case))
+    wanted = told(op, (at, case), lambda: wanted_at(op, at, case, where))
+    if wanted is None:
+        return None
+    got, wanted = said(got, wanted, op, (at, case))
     try:
         return judged(op, take, got, wanted)
     except CandidateError as wrong:
