@@ -227,6 +227,63 @@ INPUTS = [torch.randn({inputs})]
     assert all(op.is_legal(at) for at in op.workloads) and len(op.workloads) > 3
 
 
+ALIKE = """
+batch, features, outputs, steps = 16, 16, 16, 16
+
+class Model(nn.Module):
+    def __init__(self, features, outputs):
+        super().__init__()
+        self.linear = nn.Linear(features, outputs)
+
+    def forward(self, x):
+        return self.linear(x)
+
+def get_inputs():
+    return [torch.randn(batch, features)]
+
+def get_init_inputs():
+    return [features, outputs]
+"""
+
+
+def test_equal_sizes_that_follow_different_numbers_are_different_axes():
+    op = problem(ALIKE)
+    assert {name: tensor.axes for name, tensor in op.inputs.items()} == {
+        "x": "batch features",
+        "linear_weight": "outputs features",
+        "linear_bias": "outputs",
+    }
+    assert op.outputs["y"].axes == "batch outputs"
+    assert len(set(op.workloads[0].dims.values())) == 3
+
+
+def test_equal_sizes_that_follow_no_number_are_one_axis():
+    op = problem("""
+n, m = 24, 24
+
+def reference(x, w, v):
+    return x @ w @ v
+
+def get_inputs():
+    assert n == 24
+    return [torch.randn(n, m), torch.randn(m, n), torch.randn(24, 24)]
+""")
+    assert [tensor.axes for tensor in op.inputs.values()] == ["M m", "m M", "M M"]
+
+
+def test_a_number_that_the_reference_has_by_heart_too_is_no_axis():
+    op = problem("""
+n, m = 24, 24
+
+def reference(x, w):
+    return x @ w.T + torch.eye(24)
+
+def get_inputs():
+    return [torch.randn(n, m), torch.randn(n, m)]
+""")
+    assert [tensor.axes for tensor in op.inputs.values()] == ["24 m", "24 m"]
+
+
 def test_options_targets_and_a_scalar_output_are_read_from_a_plain_file():
     op = problem("""
 def reference(logits, target, *, ignored=-100):

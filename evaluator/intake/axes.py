@@ -12,6 +12,8 @@ from evaluator.intake.wire import Example
 from kernel_library.formula import FUNCTIONS, evaluate
 
 Size = int | tuple[int, ...]
+#: A size, and the author's name for it or an empty one.
+Side = tuple[Size, str]
 _POOLS = {1: "N", 2: "M N K", 3: "B S H", 4: "B C H W"}
 _SPARE = ["K", "L", "P", "Q", "R", "U", "V", "X", "Y", "Z"]
 _LONGEST_NAME = 20
@@ -31,26 +33,32 @@ def sizes_of(example: Example) -> tuple[Size, ...]:
     return tuple(column[0] if len(set(column)) == 1 else column for column in columns)
 
 
-def name_sizes(
+def sides_of(example: Example) -> tuple[Side, ...]:
+    """The sizes of an argument, each with the author's name for it where that is known."""
+    sizes = sizes_of(example)
+    return tuple(zip(sizes, example.follows or ("",) * len(sizes), strict=True))
+
+
+def name_sides(
     examples: Sequence[Example], known: Mapping[str, int], taken: Iterable[str]
-) -> dict[str, Size]:
-    """An axis for each size beyond 1: equal sizes are one axis.
+) -> dict[Side, str]:
+    """An axis for each size beyond 1: equal sizes are one, unless their author tells them apart.
 
     A size that the author gave one name has that name; others are called by custom: M N K for
     matrices, B S H for sequences, B H S D for heads, B C H W for images.
     """
-    shapes = [sizes_of(example) for example in examples]
-    sizes = dict.fromkeys(size for shape in shapes for size in shape if size != 1)
+    sides = dict.fromkeys(s for example in examples for s in sides_of(example) if s[0] != 1)
     used = {*taken, *FUNCTIONS, "T_bytes"}
     authors: dict[Size, list[str]] = {}
     for name, value in known.items():
         if _is_name(name) and name not in used:
             authors.setdefault(value, []).append(name)
+    shapes = [sizes_of(example) for example in examples]
     pool = iter(name for name in _custom(shapes) if name not in {*used, *known})
     named = {}
-    for size in sizes:
-        own = authors.get(size, [])
-        named[own[0] if len(own) == 1 else next(pool)] = size
+    for size, follows in sides:
+        own = [name for name in authors.get(size, []) if follows in (name, "")]
+        named[size, follows] = own[0] if len(own) == 1 else next(pool)
     return named
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from evaluator.admission import admit
 from evaluator.errors import ProblemError
-from evaluator.intake.axes import Size, bound, formula, name_sizes, sizes_of
+from evaluator.intake.axes import Side, Size, bound, formula, name_sides, sides_of
 from evaluator.intake.costing import with_cost
 from evaluator.intake.exactness import tolerance
 from evaluator.intake.freeing import Draft, Seen, free_axes
@@ -56,8 +56,7 @@ def contract(name: str, described: Described, isolate: Isolate) -> OpSpec:
 
 
 def _draft(name: str, described: Described, isolate: Isolate) -> Draft:
-    axes = name_sizes(described.examples, described.sizes, described.options)
-    by_size = {size: axis for axis, size in axes.items()}
+    called = name_sides(described.examples, described.sizes, described.options)
     floats = [
         tensor.dtype
         for example in described.examples
@@ -65,7 +64,7 @@ def _draft(name: str, described: Described, isolate: Isolate) -> Draft:
         if tensor.dtype.startswith(("float", "bfloat")) and not tensor.dtype.startswith("float8")
     ]
     dtype: DType = floats[0] if floats else "float32"
-    inputs = {e.name: _tensor(e, by_size, dtype) for e in described.examples}
+    inputs = {e.name: _tensor(e, called, dtype) for e in described.examples}
     if len(inputs) < len(described.examples):
         raise ProblemError("two arguments have the same name", "reference")
     op = OpSpec(
@@ -73,14 +72,15 @@ def _draft(name: str, described: Described, isolate: Isolate) -> Draft:
         options={option: Option(value) for option, value in described.options.items()},
         reference=Reference(described.source),
     )  # fmt: skip
-    return Draft(op, axes, dtype, isolate)
+    user = {axis: size for (size, _), axis in called.items()}
+    return Draft(op, user, dtype, isolate)
 
 
-def _tensor(example: Example, by_size: Mapping[Size, str], dtype: DType) -> Tensor:
+def _tensor(example: Example, called: Mapping[Side, str], dtype: DType) -> Tensor:
     dtypes = {tensor.dtype for tensor in example.slot.tensors}
     if len(dtypes) > 1:
         raise ProblemError("the tensors of a list must have one dtype", f"input {example.name!r}")
-    axes = " ".join(by_size.get(size, str(size)) for size in sizes_of(example))
+    axes = " ".join(called.get(side, str(side[0])) for side in sides_of(example))
     count = str(len(example.slot.tensors)) if example.slot.listed else None
     [own] = dtypes
     return Tensor(axes, "T" if own == dtype else own, example.recipe, count)
@@ -116,11 +116,11 @@ def _called(recipe: Recipe, call: Callable[[str], str]) -> Recipe:
 
 
 def _asked(tensor: Tensor) -> Iterator[str]:
-    """What sizes must keep for such indices to be there."""
+    """What sizes must keep for such indices to be there: lengths from 1 on always are."""
     of = unsorted(tensor.recipe)
     if isinstance(of, Index) and of.distinct:
         yield f"{tensor.axes.split()[-1]} <= {of.below}" + f"-{of.low}" * bool(of.low)
-    elif isinstance(of, Index) and of.low:
+    elif isinstance(of, Index) and of.low > of.below.endswith("+1"):
         yield f"{of.low} < {of.below}"
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from evaluator.errors import ProblemError
 from evaluator.intake.examples import MOST_BYTES, ask_for_inputs, meta, sort_out
 from evaluator.intake.loading import OnCpu, loaded
+from evaluator.intake.naming import Shapes, followed
 from evaluator.intake.recipes import parameter_recipe
 from evaluator.intake.wire import Described, Example, Slot
 from kernel_library.formula import Value
@@ -64,12 +67,13 @@ def describe_model(source: str) -> Described:
         names = list(_bind(module.Model.forward, value, skip=1))
         examples, options = sort_out(_paired(names, value, small), hints)
         held = dict(_parameters(module, {name for name, _ in names}))
+        sizes = _named_sizes(module)
+        follows = followed(module, sizes, lambda: _model_shapes(module, held))
         weights = tuple(example for example, _ in held.values())
         state = {name: f"{e.name}.clone()" if own else e.name for name, (e, own) in held.items()}
         state |= _counters(module)
-        sizes = _named_sizes(module)
     text = _reference([name for name, _ in names], options, [e.name for e in weights], state)
-    return Described(with_model + text, (*examples, *weights), options, sizes)
+    return Described(with_model + text, _following((*examples, *weights), follows), options, sizes)
 
 
 def describe_plain(source: str) -> Described:
@@ -77,14 +81,37 @@ def describe_plain(source: str) -> Described:
     with loaded(source) as module:
         if not callable(module.reference):
             raise ProblemError("`reference` is not a function")
-        value, small, hints = ask_for_inputs(
-            module.get_inputs if hasattr(module, "get_inputs") else lambda: module.INPUTS
-        )
+        give = module.get_inputs if hasattr(module, "get_inputs") else lambda: module.INPUTS
+        value, small, hints = ask_for_inputs(give)
         names = list(_bind(module.reference, value))
         examples, options = sort_out(_paired(names, value, small), hints)
         options |= _keyword_only(module.reference, set(options))
         _check_order(names, options)
-        return Described(source, examples, options, _named_sizes(module))
+        sizes = _named_sizes(module)
+        follows = followed(module, sizes, lambda: _input_shapes(give, module.reference))
+        return Described(source, _following(examples, follows), options, sizes)
+
+
+def _following(
+    examples: Sequence[Example], follows: Mapping[str, tuple[str, ...]]
+) -> tuple[Example, ...]:
+    return tuple(replace(example, follows=follows.get(example.name, ())) for example in examples)
+
+
+def _input_shapes(give: Callable[[], object], function: object, skip: int = 0) -> Shapes:
+    """The shapes of the example tensors as the author's numbers are now, without their bytes."""
+    with FakeTensorMode(), OnCpu():
+        named = dict(_bind(function, give(), skip))
+    return {name: tuple(v.shape) for name, v in named.items() if isinstance(v, torch.Tensor)}
+
+
+def _model_shapes(module: ModuleType, held: Mapping[str, tuple[Example, bool]]) -> Shapes:
+    """Those of a model's inputs, parameters and buffers."""
+    with torch.device("meta"):
+        model = module._make_model()
+    tensors = dict([*model.named_parameters(), *model.named_buffers()])
+    known = {e.name: tuple(tensors[name].shape) for name, (e, _) in held.items()}
+    return {**_input_shapes(module.get_inputs, module.Model.forward, skip=1), **known}
 
 
 def _imports_torch(source: str) -> str:

@@ -65,11 +65,15 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """An argument as the author's example has it, and how such values are drawn."""
+    """An argument as the author's example has it, and how such values are drawn.
+
+    `follows` has the author's name for each side where it is known, else an empty one.
+    """
 
     name: str
     slot: Slot
     recipe: Recipe
+    follows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
