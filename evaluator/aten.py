@@ -64,7 +64,8 @@ def draws(op: Operator, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> boo
         return False
     given = bound(op, args, kwargs)
     switched_off = given.get("train", given.get("training")) is False
-    return not (switched_off or given.get("dropout_p", given.get("p")) == 0)
+    chances = (given.get(name) for name in ("dropout_p", "dropout", "p"))
+    return not (switched_off or 0 in chances)
 
 
 def bound(op: Operator, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -225,6 +225,9 @@ def test_random_numbers_are_refused(reference):
 def test_dropout_that_is_off_is_no_random_number():
     graph = trace(lambda x: F.dropout(x, 0.5, False) + F.dropout(x, 0.0, True), [drawn(3)], {})
     assert torch.equal(run(graph, [torch.ones(3)])[0], torch.full((3,), 2.0))
+    cell = torch.nn.LSTM(4, 5)
+    x = torch.randn(3, 2, 4)
+    assert torch.equal(run(trace(lambda x: cell(x)[0], [x], {}), [x])[0], cell(x)[0])
 
 
 @pytest.mark.parametrize(

@@ -694,6 +694,10 @@ def test_a_bound_is_an_axis_one_more_or_a_product(value, formula):
     assert bound(value, axes, [["P", "BS", "H"], ["B", "MAXB"]]) == formula
 
 
+def test_a_mask_is_below_no_axis():
+    assert bound(2, {"B": 2}, [["B"]]) == "2"
+
+
 def test_a_product_of_two_pairs_is_a_number_unless_one_are_neighbours():
     axes = {"A": 4, "B": 16, "C": 8, "D": 8}
     assert bound(64, axes, [["A"], ["B"]]) == "64"
@@ -724,6 +728,19 @@ def reference(key, cache, slots):
 def get_inputs():
     return [torch.randn(T, D), torch.randn(P, BS, D), torch.randperm(P * BS)[:T]]
 """
+
+
+def test_no_public_size_is_one_at_which_the_reference_cannot_take_its_values():
+    op = problem("""
+def reference(x, table, positions):
+    return x * table[positions]
+
+def get_inputs():
+    return [torch.randn(6, 20), torch.randn(64), torch.arange(20).expand(6, 20)]
+""")
+    assert op.inputs["positions"].recipe == Permutation()
+    checks = [at.dims for at in op.workloads if at.role == "check"]
+    assert checks and all(at["N"] <= at["K"] for at in checks)
 
 
 def test_lengths_and_slots_follow_the_pages_of_a_cache():

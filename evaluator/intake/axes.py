@@ -85,9 +85,10 @@ def bound(value: int, axes: Mapping[str, int], rows: Sequence[Sequence[str]]) ->
     """A bound of indices as a formula: an axis, one more than an axis, two axes' product, or that.
 
     A length ends at the axis that it measures, a slot lies in one of so many pages. Products are of
-    neighbours in `rows` if they can be. A small number, and one that several pairs make, stays one.
+    neighbours in `rows` if they can be. A small number, and one that several pairs make, stays one;
+    so does 2, below which a mask's are.
     """
-    called = {size: axis for axis, size in axes.items()}
+    called = {size: axis for axis, size in axes.items() if size > 2}
     if value in called or value < LEAST_BOUND:
         return called.get(value, str(value))
     if value - 1 in called:
