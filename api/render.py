@@ -16,6 +16,7 @@ from api.chart import bar
 from api.forms import FormKey
 from api.models import result_of
 from api.text import highlight_css, percent, source_html, visible
+from kernel_library.recipe import written
 
 HERE = Path(__file__).parent
 
@@ -68,6 +69,7 @@ def _templates() -> Environment:
     environment.filters |= {
         "visible": visible, "code": source_html, "when": when, "clock": clock, "number": number,
         "bar": bar, "percent": percent, "result": result_of,
+        "written": written,
     }  # fmt: skip
     environment.globals["fingerprint"] = _fingerprint()
     return environment

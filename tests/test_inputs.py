@@ -16,6 +16,7 @@ from kernel_library.recipe import (
     Simplex,
     Sorted,
     Uniform,
+    written,
 )
 from kernel_library.spec import DTYPES, OpSpec, Tensor, Workload
 
@@ -97,6 +98,11 @@ def test_few_sequences_still_have_bounds(sequences):
     x = one(Tensor("B+1", "int64", Offsets("N" if sequences else "0")), at=at)
     assert x.tolist()[-1] == (7 if sequences else 0)
     assert x.tolist()[0] == 0
+
+
+def test_a_recipe_is_written_as_a_unit_has_it():
+    assert written(Normal()) == "Normal()"
+    assert written(Sorted(Index("S+1", low=1))) == "Sorted(of=Index(below='S+1', low=1))"
 
 
 def test_bounds_without_the_first_are_ends_and_without_the_last_starts():

@@ -694,6 +694,13 @@ def test_a_bound_is_an_axis_one_more_or_a_product(value, formula):
     assert bound(value, axes, [["P", "BS", "H"], ["B", "MAXB"]]) == formula
 
 
+def test_an_index_of_two_axes_as_long_as_each_other_is_below_the_one_that_it_lacks():
+    axes = {"B": 16, "E": 16, "K": 16}
+    assert bound(16, axes, [], ["B", "K"]) == "E"
+    assert bound(16, axes, [], ["B"]) == "16"
+    assert bound(16, {"B": 16}, [], ["B"]) == "B"
+
+
 def test_a_mask_is_below_no_axis():
     assert bound(2, {"B": 2}, [["B"]]) == "2"
 

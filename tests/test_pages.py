@@ -102,6 +102,10 @@ def test_a_winner_that_was_measured_again_shows_both_readings(served: Served):
     assert re.findall(r"<td>(\d\d\.\d %)</td>", text) == ["79.3 %", "76.7 %"]
 
 
+def test_a_kernel_shows_how_its_inputs_are_drawn(served: Served):
+    assert "<code>Normal()</code>" in httpx.get(f"{served.url}/kernels/rms_norm").text
+
+
 def test_a_failed_job_shows_its_problem(shown: Served):
     text = httpx.get(f"{shown.url}/jobs/{shown.world.failed}").text
     assert "The problem cannot be read" in text

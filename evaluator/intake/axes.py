@@ -81,20 +81,24 @@ def _custom(shapes: Sequence[tuple[Size, ...]]) -> Iterator[str]:
     yield from (f"A{i}" for i in range(1000))
 
 
-def bound(value: int, axes: Mapping[str, int], rows: Sequence[Sequence[str]]) -> str:
+def bound(
+    value: int, axes: Mapping[str, int], rows: Sequence[Sequence[str]], own: Sequence[str] = ()
+) -> str:
     """A bound of indices as a formula: an axis, one more than an axis, two axes' product, or that.
 
     A length ends at the axis that it measures, a slot lies in one of so many pages. Products are of
-    neighbours in `rows` if they can be. A small number, and one that several pairs make, stays one;
-    so does 2, below which a mask's are.
+    neighbours in `rows` if they can be. What may be several stays a number, but for an axis that
+    the indices do not have as their `own`; so do small numbers, and 2, below which a mask's are.
     """
-    called = {size: axis for axis, size in axes.items() if size > 2}
-    if value in called or value < LEAST_BOUND:
-        return called.get(value, str(value))
-    if value - 1 in called:
-        return f"{called[value - 1]}+1"
+    if value == 2:
+        return str(value)
+    for by in (0, 1) if value >= LEAST_BOUND else (0,):
+        alike = [axis for axis, size in axes.items() if size == value - by]
+        called = [axis for axis in alike if axis not in own] if len(alike) > 1 else alike
+        if len(called) == 1:
+            return _shifted(called[0], by)
     neighbours = {pair for row in rows for pair in pairwise(row) if axes.keys() >= set(pair)}
-    for by in (0, 1):
+    for by in (0, 1) if value >= LEAST_BOUND else ():
         for pairs in (neighbours, combinations(axes, 2)):
             made = [f"{a}*{b}" for a, b in pairs if axes[a] * axes[b] == value - by]
             if len(made) == 1:

@@ -92,11 +92,15 @@ def _tensor(example: Example, called: Mapping[Side, str], dtype: DType) -> Tenso
 def _bounded(draft: Draft, free: Mapping[str, Axis]) -> OpSpec:
     """The op with bounds that follow free axes called by these, and what sizes must keep for it."""
     axes = {axis: size for axis in free if isinstance(size := draft.user[axis], int)}
-    rows = [tensor.axes.split() for tensor in draft.op.inputs.values()]
-    inputs = {
-        name: replace(tensor, recipe=_called(tensor.recipe, lambda n: bound(int(n), axes, rows)))
-        for name, tensor in draft.op.inputs.items()
-    }
+    rows = {name: tensor.axes.split() for name, tensor in draft.op.inputs.items()}
+
+    def bounded(name: str, tensor: Tensor) -> Tensor:
+        def call(number: str) -> str:
+            return bound(int(number), axes, [*rows.values()], rows[name])
+
+        return replace(tensor, recipe=_called(tensor.recipe, call))
+
+    inputs = {name: bounded(name, tensor) for name, tensor in draft.op.inputs.items()}
     asked = (c for tensor in inputs.values() for c in _asked(_fix(tensor, _fixed(draft, free))))
     return replace(draft.op, inputs=inputs, constraints=tuple(c for c in asked if names_in(c)))
 
