@@ -7,11 +7,13 @@ from evaluator import poison
 from evaluator.inputs import ALL, Case, bendable, draw, flat, places
 from evaluator.layouts import LAYOUTS, place
 from evaluator.values import INFINITE, VALUES
+from kernel_library.export.templates._draw import draw as draw_exported
 from kernel_library.recipe import (
     Index,
     Normal,
     Offsets,
     Permutation,
+    Recipe,
     Scales,
     Simplex,
     Sorted,
@@ -337,3 +339,22 @@ def test_only_floating_inputs_of_plain_recipes_are_bent_and_one_at_a_time():
     assert [bent("large", on) for on in (0, 1, 2)] == [["a"], ["b"], ["a"]]
     # no scale is so large, but one may be nothing: a second moment is
     assert [bent("zeros", on) for on in (0, 1, 2, ALL)] == [["a"], ["s"], ["b"], ["a", "s", "b"]]
+
+
+def exported(recipe: Recipe, dtype: str = "int64", axes: str = "M N") -> list[torch.Tensor]:
+    """What an exported package draws for its own check, under twenty seeds."""
+    spec = op(x=Tensor(axes, dtype, recipe))
+    return [draw_exported(spec, AT, seed, "cpu")[0] for seed in range(20)]
+
+
+def test_an_exported_package_draws_by_the_same_recipes():
+    for x in exported(Sorted(Uniform(-1, 2)), "float32"):
+        assert (x[:, 1:] >= x[:, :-1]).all()
+    for first, last in ((True, True), (False, True), (True, False)):
+        for x in exported(Offsets("N", first, last), axes="B"):
+            assert (x.diff() >= 0).all() and x.min() >= 0 and x.max() <= 10
+            assert (not first or x[0] == 0) and (not last or x[-1] == 10)
+    for distinct in (False, True):
+        below = exported(Index("E", low=2, distinct=distinct))
+        assert {n for x in below for n in x.unique().tolist()} == set(range(2, 12))
+        assert not distinct or all(len(set(row)) == 10 for x in below for row in x.tolist())
