@@ -44,7 +44,10 @@ def resolve(op: str) -> Operator:
     if not isinstance(overload, torch._ops.OpOverload):
         raise ProblemError(f"torch {torch.__version__} has no op {op!r}")
     if match[1].startswith("sym_"):
-        raise ProblemError("the size of something depends on values, which no contract can say")
+        raise ProblemError(
+            "the size of something depends on values, which no contract can say: use `torch.where`"
+            " for `x[mask]`, `scatter_add` into a tensor of a known size for `bincount`"
+        )
     schema = overload._schema
     gives = {str(result.type) for result in schema.returns}
     takes = {argument.name for argument in schema.arguments}
