@@ -23,8 +23,9 @@ from kernel_library.recipe import (
     Recipe,
     Scales,
     Simplex,
+    Structured,
     Uniform,
-    unsorted,
+    plain,
 )
 from kernel_library.spec import OpSpec, Tensor, Workload
 
@@ -95,7 +96,7 @@ def bendable(op: OpSpec, at: Workload, values: Values = "recipe") -> list[str]:
     finite, for the order of an update decides what becomes of an infinity.
     """
     if values == "crowded":
-        drawn = {name: unsorted(tensor.recipe) for name, tensor in op.inputs.items()}
+        drawn = {name: plain(tensor.recipe) for name, tensor in op.inputs.items()}
         return [n for n, of in drawn.items() if isinstance(of, Index) and not of.distinct]
     recipes = (Normal, Uniform, *_ALSO.get(values, ()))
     masks = ("bool",) if values in INFINITE else ()
@@ -103,7 +104,7 @@ def bendable(op: OpSpec, at: Workload, values: Values = "recipe") -> list[str]:
         name
         for name, tensor in op.inputs.items()
         if op.dtype(tensor, at).startswith(("float", "bfloat", *masks))
-        and isinstance(unsorted(tensor.recipe), recipes)
+        and isinstance(plain(tensor.recipe), recipes)
         and not (name in op.mutates and values in INFINITE)
     ]
 
@@ -125,12 +126,13 @@ def spreadable(op: OpSpec, layout: Layout = "expanded") -> list[str]:
 
     Nor has one value for all of a permutation, or of what else a recipe ties together.
     """
-    loose = layout != "still"
-    return [
-        name
-        for name, tensor in op.inputs.items()
-        if name not in op.mutates and (loose or isinstance(tensor.recipe, Normal | Uniform))
-    ]
+
+    def may(recipe: Recipe) -> bool:
+        if layout == "still":
+            return isinstance(recipe, Normal | Uniform)
+        return not (layout == "expanded" and isinstance(recipe, Structured))
+
+    return [name for name, t in op.inputs.items() if name not in op.mutates and may(t.recipe)]
 
 
 def _draw_each(
@@ -158,7 +160,7 @@ def _draw_each(
 
 def _is_loose(recipe: Recipe) -> bool:
     """Whether a row may be one value throughout: a permutation may not, nor weights of sum one."""
-    of = unsorted(recipe)
+    of = plain(recipe)
     return not (isinstance(of, Permutation | Simplex) or (isinstance(of, Index) and of.distinct))
 
 
@@ -196,7 +198,7 @@ def size_of(op: OpSpec, at: Workload) -> int:
     reached = [
         prod(shape) * int(evaluate(of.below, names))
         for tensor in op.inputs.values()
-        if isinstance(of := unsorted(tensor.recipe), Index) and len(names_in(of.below)) > 1
+        if isinstance(of := plain(tensor.recipe), Index) and len(names_in(of.below)) > 1
         for shape in tensor.shapes(names)
     ]
     return max([*reached, *(prod(shape) for t in tensors for shape in t.shapes(names))], default=0)

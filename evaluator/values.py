@@ -18,6 +18,7 @@ from kernel_library.recipe import (
     Scales,
     Simplex,
     Sorted,
+    Structured,
     Uniform,
 )
 from kernel_library.spec import Shape
@@ -67,7 +68,7 @@ def draw_values(
             return tied(recipe, -torch.log1p(-_even(shape, random)) + 1e-3)
         case Permutation():
             return torch.argsort(_even(shape, random), -1)
-        case Sorted(of=of):
+        case Sorted(of=of) | Structured(of=of):
             return tied(recipe, draw_values(of, shape, names, dtype, random))
 
 
@@ -79,12 +80,18 @@ def bend(
 
 
 def tied(recipe: Recipe, values: torch.Tensor) -> torch.Tensor:
-    """The values with what their recipe ties together along the last axis tied again."""
+    """The values with what their recipe ties together tied again."""
     match recipe:
         case Simplex():
             return values / values.sum(-1, keepdim=True)
         case Sorted():
             return values.sort(-1).values
+        case Structured(form="upper"):
+            return values.triu()
+        case Structured(form="lower"):
+            return values.tril()
+        case Structured():
+            return values.triu() + values.triu(1).mT
         case _:
             return values
 

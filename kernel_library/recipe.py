@@ -84,12 +84,28 @@ class Sorted:
     kind: Literal["sorted"] = "sorted"
 
 
-Recipe = Normal | Uniform | Index | Offsets | Scales | Simplex | Permutation | Sorted
+Form = Literal["upper", "lower", "symmetric"]
 
 
-def unsorted(recipe: Recipe) -> Recipe:
-    """The recipe that the values are of, in whatever order."""
-    return recipe.of if isinstance(recipe, Sorted) else recipe
+@dataclass(frozen=True, slots=True)
+class Structured:
+    """Square matrices of another recipe's values, in the last two axes.
+
+    One triangle of each, `upper` or `lower`, holds such values and the other is zero; or, where
+    they are `symmetric`, its mirror.
+    """
+
+    of: Normal | Uniform
+    form: Form
+    kind: Literal["structured"] = "structured"
+
+
+Recipe = Normal | Uniform | Index | Offsets | Scales | Simplex | Permutation | Sorted | Structured
+
+
+def plain(recipe: Recipe) -> Recipe:
+    """The recipe that the values are of, wherever they stand."""
+    return recipe.of if isinstance(recipe, Sorted | Structured) else recipe
 
 
 def written(recipe: object) -> str:

@@ -17,6 +17,7 @@ from kernel_library.recipe import (
     Scales,
     Simplex,
     Sorted,
+    Structured,
     Uniform,
     written,
 )
@@ -134,6 +135,18 @@ def test_what_is_sorted_stays_so_however_it_is_bent(of, values):
     plain = one(Tensor("M N", dtype, of), Case(0, values=values))
     if values in ("recipe", "offset", "large", "negative", "tiny", "zeros", "ties"):
         assert torch.equal(x, plain.sort(-1).values)
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_a_structured_matrix_stays_so_however_it_is_bent_and_laid_out(values):
+    at = Workload({"B": 3, "N": 9}, {})
+    forms = {"upper": torch.triu, "lower": torch.tril, "symmetric": lambda x: x.mT}
+    for form, same in forms.items():
+        for layout in LAYOUTS:
+            tensor = Tensor("B N N", "float32", Structured(Normal(), form))
+            x = one(tensor, Case(0, layout, values), at)
+            assert torch.equal(x, same(x)), (form, layout)
+            assert values in ("zeros", "onehot") or (x.triu() if form != "lower" else x).any()
 
 
 def test_a_simplex_sums_to_one_and_a_permutation_permutes():
@@ -348,6 +361,10 @@ def exported(recipe: Recipe, dtype: str = "int64", axes: str = "M N") -> list[to
 
 
 def test_an_exported_package_draws_by_the_same_recipes():
+    for x in exported(Structured(Normal(), "lower"), "float32", "N N"):
+        assert torch.equal(x, x.tril()) and x.diagonal(-1).all()
+    for x in exported(Structured(Normal(), "symmetric"), "float32", "N N"):
+        assert torch.equal(x, x.T) and x.all()
     for x in exported(Sorted(Uniform(-1, 2)), "float32"):
         assert (x[:, 1:] >= x[:, :-1]).all()
     for first, last in ((True, True), (False, True), (True, False)):

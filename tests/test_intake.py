@@ -19,7 +19,16 @@ from evaluator.intake.sizes import MOST_ROWS, Axis, _shrunk
 from evaluator.intake.wire import Ask, Call, Exports, Failure, ask_json, reply_json
 from evaluator.isolate import Died, Done, run_here
 from kernel_library.codec import op_json
-from kernel_library.recipe import Index, Normal, Offsets, Permutation, Simplex, Sorted, Uniform
+from kernel_library.recipe import (
+    Index,
+    Normal,
+    Offsets,
+    Permutation,
+    Simplex,
+    Sorted,
+    Structured,
+    Uniform,
+)
 from kernel_library.spec import OpSpec, Option, Reference, Tensor, Workload
 
 ROOT = Path(__file__).parent.parent
@@ -625,6 +634,33 @@ def test_a_reference_that_breaks_its_contract_is_refused():
 )
 def test_recipes_are_read_off_examples(example, recipe):
     assert recipe_of("x", example) == recipe
+
+
+def test_triangles_and_mirrors_are_read_off_examples():
+    square = torch.randn(2, 40, 40, generator=torch.Generator().manual_seed(0))
+    assert recipe_of("a", square.triu()) == Structured(Normal(), "upper")
+    assert recipe_of("a", square.tril()) == Structured(Normal(), "lower")
+    assert recipe_of("a", square + square.mT).form == "symmetric"
+    for other in (
+        square,
+        square[0].diag().diag(),
+        square[..., :30].triu(),
+        torch.ones(9, 9).triu(),
+    ):
+        assert not isinstance(recipe_of("a", other), Structured)
+
+
+def test_of_two_axes_that_are_told_apart_no_matrix_is_square():
+    op = problem("""
+n, m = 24, 24
+
+def reference(x, y):
+    return x.T @ x, y @ y
+
+def get_inputs():
+    return [torch.randn(n, m).triu(), torch.randn(n, n).triu()]
+""")
+    assert [type(tensor.recipe) for tensor in op.inputs.values()] == [Normal, Structured]
 
 
 def within(*bounds, shuffled=(), sizes=()):

@@ -26,7 +26,7 @@ from evaluator.intake.wire import Described, Example, Exported, Failure, Shown
 from evaluator.isolate import Isolate
 from kernel_library.formula import names_in
 from kernel_library.graph import Graph
-from kernel_library.recipe import Index, Offsets, Recipe, Sorted, unsorted
+from kernel_library.recipe import Index, Offsets, Recipe, Sorted, Structured, plain
 from kernel_library.spec import (
     DType,
     OpSpec,
@@ -83,10 +83,13 @@ def _tensor(example: Example, called: Mapping[Side, str], dtype: DType) -> Tenso
     dtypes = {tensor.dtype for tensor in example.slot.tensors}
     if len(dtypes) > 1:
         raise ProblemError("the tensors of a list must have one dtype", f"input {example.name!r}")
-    axes = " ".join(called.get(side, str(side[0])) for side in sides_of(example))
+    axes = [called.get(side, str(side[0])) for side in sides_of(example)]
+    # of two axes that are told apart no matrix is square at other sizes
+    oblong = isinstance(example.recipe, Structured) and axes[-1] != axes[-2]
+    recipe = plain(example.recipe) if oblong else example.recipe
     count = str(len(example.slot.tensors)) if example.slot.listed else None
     [own] = dtypes
-    return Tensor(axes, "T" if own == dtype else own, example.recipe, count)
+    return Tensor(" ".join(axes), "T" if own == dtype else own, recipe, count)
 
 
 def _bounded(draft: Draft, free: Mapping[str, Axis]) -> OpSpec:
@@ -124,7 +127,7 @@ def _called(recipe: Recipe, call: Callable[[str], str]) -> Recipe:
 
 def _asked(tensor: Tensor) -> Iterator[str]:
     """What sizes must keep for such indices to be there: lengths from 1 on always are."""
-    of = unsorted(tensor.recipe)
+    of = plain(tensor.recipe)
     if isinstance(of, Index) and of.distinct:
         yield f"{tensor.axes.split()[-1]} <= {of.below}" + f"-{of.low}" * bool(of.low)
     elif isinstance(of, Index) and of.low > of.below.endswith("+1"):

@@ -10,6 +10,7 @@ import torch
 
 from evaluator.errors import ProblemError
 from kernel_library.recipe import (
+    Form,
     Index,
     Normal,
     Offsets,
@@ -17,6 +18,7 @@ from kernel_library.recipe import (
     Recipe,
     Simplex,
     Sorted,
+    Structured,
     Uniform,
 )
 
@@ -65,7 +67,7 @@ def recipe_of(name: str, example: torch.Tensor, hints: Hints = NONE) -> Recipe:
         found = _of_integers(example.to(torch.int64), example.dtype.itemsize == 1, hints)
     if isinstance(found, Normal | Uniform | Index) and _is_sorted(example):
         return Sorted(found)
-    return found
+    return _structured(example) or found if isinstance(found, Normal | Uniform) else found
 
 
 def _sample(example: torch.Tensor) -> torch.Tensor:
@@ -90,6 +92,22 @@ def _of_floats(example: torch.Tensor) -> Recipe:
     # as near to the standard normal as a sample of this size can tell
     slack = 0.02 + 4 * values.numel() ** -0.5
     return Normal() if abs(mean) < slack and abs(std - 1) < slack else Normal(mean, std)
+
+
+def _structured(example: torch.Tensor) -> Structured | None:
+    """The recipe of square matrices that are triangular or symmetric; a diagonal one is neither."""
+    if example.dim() < 2 or not 2 < example.shape[-1] == example.shape[-2]:
+        return None
+    values = example.float()
+    forms: dict[Form, torch.Tensor] = {
+        "upper": values.triu(), "lower": values.tril(), "symmetric": values.mT
+    }  # fmt: skip
+    fit = [form for form, same in forms.items() if torch.equal(values, same)]
+    if len(fit) != 1:
+        return None
+    rows, columns = torch.triu_indices(*values.shape[-2:])
+    of = _of_floats((values.mT if fit[0] == "lower" else values)[..., rows, columns])
+    return Structured(of, fit[0]) if isinstance(of, Normal | Uniform) else None
 
 
 def _rounded(low: float, high: float) -> tuple[float, float]:

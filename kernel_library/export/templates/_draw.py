@@ -16,8 +16,9 @@ from kernel_library.recipe import (
     Scales,
     Simplex,
     Sorted,
+    Structured,
     Uniform,
-    unsorted,
+    plain,
 )
 from kernel_library.spec import OpSpec, Workload
 
@@ -32,9 +33,9 @@ def draw(spec: OpSpec, at: Workload, seed: int, device: str) -> list[Argument]:
     for tensor in spec.inputs.values():
         dtype = getattr(torch, spec.dtype(tensor, at))
         made = [
-            _typed(
-                unsorted(tensor.recipe), _values(tensor.recipe, shape, names, generator), dtype
-            ).to(device)
+            _typed(plain(tensor.recipe), _values(tensor.recipe, shape, names, generator), dtype).to(
+                device
+            )
             for shape in tensor.shapes(names)
         ]
         arguments.append(made if tensor.count is not None else made[0])
@@ -66,8 +67,16 @@ def _values(
             return torch.softmax(3 * even, dim=-1)
         case Permutation():
             return even.argsort(dim=-1)
-        case Sorted(of=of):
-            return _values(of, shape, names, generator).sort(dim=-1).values
+        case Sorted(of=of) | Structured(of=of):
+            return _tied(recipe, _values(of, shape, names, generator))
+
+
+def _tied(recipe: Sorted | Structured, values: torch.Tensor) -> torch.Tensor:
+    if isinstance(recipe, Sorted):
+        return values.sort(dim=-1).values
+    upper = values.triu()
+    halves = {"upper": upper, "lower": values.tril(), "symmetric": upper + values.triu(1).mT}
+    return halves[recipe.form]
 
 
 def _index(
