@@ -40,6 +40,8 @@ def resolve(op: str) -> Operator:
     match = _NAME.fullmatch(op)
     if match is None:
         raise ProblemError(f"{op!r} is not an aten op; write the reference in PyTorch's own ops")
+    if match[1] == "item":
+        raise ProblemError("what it does depends on values (`.item()`), so it has no graph")
     overload = getattr(getattr(torch.ops.aten, match[1], None), match[2], None)
     if not isinstance(overload, torch._ops.OpOverload):
         raise ProblemError(f"torch {torch.__version__} has no op {op!r}")

@@ -154,10 +154,11 @@ INPUTS = [torch.randn(64, 48)]
     ("body", "told"),
     [
         ("x[x > 0]", "the size of something depends on values"),
+        ("x[: x.argmax().item()]", "depends on values"),
         ("torch.nn.functional.gelu(x.requires_grad_()).sum().backward()", "torch.enable_grad()"),
         ("torch.autocast('cuda')(torch.relu)(x)", "line 7: autocast has no effect"),
     ],
-    ids=["nonzero", "backward", "autocast"],
+    ids=["nonzero", "item", "backward", "autocast"],
 )
 def test_what_no_contract_can_say_is_refused_with_what_to_do(body, told):
     source = f"{HEAD}\n\ndef reference(x):\n    return {body}\n\nINPUTS = [torch.randn(64)]\n"
@@ -291,6 +292,19 @@ def get_inputs():
     return [torch.randn(n, m), torch.randn(n, m)]
 """)
     assert [tensor.axes for tensor in op.inputs.values()] == ["24 m", "24 m"]
+
+
+def test_a_reference_that_is_compiled_is_read_as_it_is_written():
+    op = problem("""
+@torch.compile(mode="max-autotune")
+def reference(x):
+    return torch.compile(torch.exp)(x)
+
+INPUTS = [torch.randn(6, 20)]
+""")
+    assert [node.op for node in op.reference.graphs[str(op.workloads[0])].nodes] == [
+        "aten.exp.default"
+    ]
 
 
 def test_options_targets_and_a_scalar_output_are_read_from_a_plain_file():

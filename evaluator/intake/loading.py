@@ -70,8 +70,26 @@ def on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
+def _uncompiled() -> Iterator[None]:
+    """`torch.compile` gives back what it is given: its own stances import all of the compiler."""
+    compiled = torch.compile
+
+    def as_written(model: Any = None, **_: Any) -> Any:  # noqa: ANN401
+        return model if model is not None else as_written
+
+    torch.compile = as_written
+    try:
+        yield
+    finally:
+        torch.compile = compiled
+
+
+@contextmanager
 def loaded(source: str) -> Iterator[ModuleType]:
-    """The source as a module, from a file of its own so that `inspect` can read it back."""
+    """The source as a module, from a file of its own so that `inspect` can read it back.
+
+    What it has `torch.compile` do is done as it is written: a graph is what is asked for.
+    """
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{_MODULE}.py"
         path.write_text(source)
@@ -81,9 +99,10 @@ def loaded(source: str) -> Iterator[ModuleType]:
         module = importlib.util.module_from_spec(spec)
         sys.modules[_MODULE] = module
         try:
-            with OnCpu():
-                spec.loader.exec_module(module)
-            yield module
+            with _uncompiled():
+                with OnCpu():
+                    spec.loader.exec_module(module)
+                yield module
         finally:
             del sys.modules[_MODULE]
 
