@@ -39,8 +39,9 @@ def read(path_name: str, source: str, isolate: Isolate, *, extra: str | None = N
 
     The op carries its graphs at its workloads, unless it came as a unit. Integer inputs are drawn
     within the bounds of the `randint` that made them, or below their largest value + 1; where such
-    a bound is a free axis, one more, or a product of two, it follows them. What is sorted, distinct
-    or offsets in the example is so in each draw. Raises `ProblemError` naming the line or field.
+    a bound is a free axis, one more, or a product of two, it follows them. What is sorted,
+    distinct, offsets, triangular or symmetric in the example is so in each draw. Raises
+    `ProblemError` naming the line or field.
     """
     size = len(source.encode(errors="replace"))
     if size > MOST_SOURCE:

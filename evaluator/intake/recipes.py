@@ -55,7 +55,8 @@ def recipe_of(name: str, example: torch.Tensor, hints: Hints = NONE) -> Recipe:
     Floats are uniform or normal by their moments, or weights that sum to one. Integers are
     indices within the bounds that `randint` was given (the least that may well be theirs), else
     below their largest value + 1; a single negative value among them is the ignored label.
-    Offsets end with an axis' size, or start at 0. What rises along its last axis is sorted.
+    Offsets end with an axis' size, or start at 0. What rises along its last axis is sorted; square
+    matrices may be triangular or symmetric.
     """
     if example.numel() == 0:
         raise ProblemError("is empty: give an example with values", f"input {name!r}")
