@@ -222,9 +222,12 @@ def test_a_reference_that_raises_is_at_fault_in_a_public_plain_case_alone():
     at = OP.workloads[0]
     unseen = replace(at, dims=dict.fromkeys(at.dims, 17))
     with pytest.raises(ProblemError):
-        told(OP, (at, Case(0)), raises)
+        told(OP, (at, Case(0)), raises, raises)
     for point in ((at, Case(0, "step2")), (at, Case(0, values="large")), (unseen, Case(0))):
-        assert told(OP, point, raises) is None
+        assert told(OP, point, raises, raises) is None
+        # what raises beside a candidate alone may be the candidate's doing
+        with pytest.raises(ProblemError):
+            told(OP, point, raises, lambda: Answers((), ()))
 
 
 def test_where_infinities_go_in_a_row_of_nan_says_nothing_and_the_others_count():

@@ -16,7 +16,7 @@ from evaluator.interpret.wire import RULES
 from evaluator.isolate import BREAKS, CONTROL, Died, Isolate, works
 from evaluator.matrix import Point, describe, shown, tally
 from evaluator.meaningful import excused, holds, said, told
-from evaluator.picked import answers
+from evaluator.picked import Answers, answers
 from kernel_library.candidate import Candidate
 from kernel_library.spec import OpSpec
 from kernel_library.verdict import Checked, Stage
@@ -165,7 +165,11 @@ def _compare(op: OpSpec, point: Point, got: Sequence[torch.Tensor], stage: Stage
     if graph is None:
         raise LabError(f"the reference has not been exported at {at}")
     args = flat(draw(op, at, case, "cpu"))
-    wanted = told(op, point, lambda: answers(graph, args))
+
+    def ask() -> Answers:
+        return answers(graph, args)
+
+    wanted = told(op, point, ask, ask)
     if wanted is None:
         return None
     got, wanted = said(got, wanted, op, point)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -93,7 +94,8 @@ def _check(take: Take, player: Player, where: torch.device, turn: Turn) -> Error
     if case.repeat:
         _same_again(got, play_once(_other_poison(take), player, where, turn))
     op, at = player.op, take.at
-    wanted = told(op, (at, case), lambda: wanted_at(op, at, case, where))
+    ask = partial(wanted_at, op, at, case)
+    wanted = told(op, (at, case), partial(ask, where), partial(ask, HOST))
     if wanted is None:
         return None
     got, wanted = said(got, wanted, op, (at, case))
