@@ -80,11 +80,11 @@ def places(op: OpSpec, at: Workload, case: Case) -> dict[str, tuple[Place, ...]]
         first //= max(1, len(spreadable(op, case.layout)))
     return {
         name: tuple(
-            place(shape, _layout(op, name, case, i), first * loose if alone else number + i)
+            place(shape, _layout(op, name, case, i), turn if alone else number + i)
             for i, shape in enumerate(tensor.shapes(names))
         )
         for number, (name, tensor) in enumerate(op.inputs.items(), first)
-        for loose in [_is_loose(tensor.recipe)]
+        for turn in [first if _is_loose(tensor.recipe) else 0]
     }
 
 
@@ -124,7 +124,8 @@ def _layout(op: OpSpec, name: str, case: Case, i: int = 0) -> Layout:
 def spreadable(op: OpSpec, layout: Layout = "expanded") -> list[str]:
     """The inputs of which one alone is laid out: writing through a stride of 0 has no meaning.
 
-    Nor has one value for all of a permutation, or of what else a recipe ties together.
+    Nor has one value for all of a permutation, or of what else a recipe ties together, nor one row
+    for all of a triangular matrix.
     """
 
     def may(recipe: Recipe) -> bool:

@@ -19,7 +19,7 @@ _SPARE = ["K", "L", "P", "Q", "R", "U", "V", "X", "Y", "Z"]
 _LONGEST_NAME = 20
 _STRIDES = range(2, 9)
 #: Smaller bounds are numbers of classes as likely as they are lengths or pages.
-LEAST_BOUND = 9
+_LEAST_BOUND = 9
 
 
 def sizes_of(example: Example) -> tuple[Size, ...]:
@@ -92,13 +92,15 @@ def bound(
     """
     if value == 2:
         return str(value)
-    for by in (0, 1) if value >= LEAST_BOUND else (0,):
+    for by in (0, 1) if value >= _LEAST_BOUND else (0,):
         alike = [axis for axis, size in axes.items() if size == value - by]
         called = [axis for axis in alike if axis not in own] if len(alike) > 1 else alike
         if len(called) == 1:
             return _shifted(called[0], by)
+    if value < _LEAST_BOUND:
+        return str(value)
     neighbours = {pair for row in rows for pair in pairwise(row) if axes.keys() >= set(pair)}
-    for by in (0, 1) if value >= LEAST_BOUND else ():
+    for by in (0, 1):
         for pairs in (neighbours, combinations(axes, 2)):
             made = [f"{a}*{b}" for a, b in pairs if axes[a] * axes[b] == value - by]
             if len(made) == 1:

@@ -104,7 +104,8 @@ def _bounded(draft: Draft, free: Mapping[str, Axis]) -> OpSpec:
         return replace(tensor, recipe=_called(tensor.recipe, call))
 
     inputs = {name: bounded(name, tensor) for name, tensor in draft.op.inputs.items()}
-    asked = (c for tensor in inputs.values() for c in _asked(_fix(tensor, _fixed(draft, free))))
+    fixed = _fixed(draft, free)
+    asked = (c for tensor in inputs.values() for c in _asked(_fix(tensor, fixed)))
     return replace(draft.op, inputs=inputs, constraints=tuple(c for c in asked if names_in(c)))
 
 
@@ -130,7 +131,7 @@ def _asked(tensor: Tensor) -> Iterator[str]:
     of = plain(tensor.recipe)
     if isinstance(of, Index) and of.distinct:
         yield f"{tensor.axes.split()[-1]} <= {of.below}" + f"-{of.low}" * bool(of.low)
-    elif isinstance(of, Index) and of.low > of.below.endswith("+1"):
+    elif isinstance(of, Index) and of.low > (1 if of.below.endswith("+1") else 0):
         yield f"{of.low} < {of.below}"
 
 

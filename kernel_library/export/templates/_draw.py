@@ -33,10 +33,9 @@ def draw(spec: OpSpec, at: Workload, seed: int, device: str) -> list[Argument]:
     for tensor in spec.inputs.values():
         dtype = getattr(torch, spec.dtype(tensor, at))
         made = [
-            _typed(plain(tensor.recipe), _values(tensor.recipe, shape, names, generator), dtype).to(
-                device
-            )
+            _typed(plain(tensor.recipe), values, dtype).to(device)
             for shape in tensor.shapes(names)
+            for values in [_values(tensor.recipe, shape, names, generator)]
         ]
         arguments.append(made if tensor.count is not None else made[0])
     return arguments
